@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from effectmcp.drivers.local import running
-from effectmcp.transports.asgi import application
+from effectmcp.transports.asgi import application, mount
 from effectmcp.transports.web import Site
 
 USERS = {"Bearer ann's token": "ann", "Bearer bob's token": "bob"}
@@ -46,16 +46,10 @@ async def home(request: Request) -> PlainTextResponse:
     return PlainTextResponse("A bookshop. Its tools are at /mcp.\n")
 
 
-host = Starlette(
-    routes=[
-        Route("/", home),
-        # `Mount("/mcp", ...)` works, too, but Starlette redirects /mcp to /mcp/ then.
-        Route(
-            "/mcp", application(app, site=Site(path=None, authenticate=authenticate))
-        ),
-    ],
-    lifespan=lifespan,
-)
+host = Starlette(routes=[Route("/", home)], lifespan=lifespan)
+site = Site(path=None, authenticate=authenticate)
+# Serves /mcp and /mcp/; `host.mount` alone would redirect /mcp to /mcp/.
+mount(host, "/mcp", application(app, site=site))
 
 if __name__ == "__main__":
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 8000

@@ -2,8 +2,7 @@
 
     uvicorn bookshop:asgi                               asgi = application(app)
     hypercorn -k trio bookshop:asgi
-    Starlette(routes=[Route("/mcp", application(app))])
-    fastapi_app.mount("/mcp", application(app))
+    mount(host, "/mcp", application(app))   in a host of Starlette or FastAPI
 
 `conversation` decides on the response, and on whether it is a stream; this module
 translates that into ASGI messages.
@@ -16,7 +15,7 @@ host must open the server's lifespan in its own lifespan:
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -39,7 +38,7 @@ from .working import working
 if TYPE_CHECKING:
     from ..server.app import Server
 
-__all__ = ["ASGIApplication", "application"]
+__all__ = ["ASGIApplication", "application", "mount"]
 
 logger = logger_for("effectmcp.server")
 
@@ -53,6 +52,7 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Principal: TypeAlias = Callable[[Scope], str | None | Awaitable[str | None]]
+ASGI: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def application(
@@ -144,6 +144,53 @@ class ASGIApplication:
             await send({"type": f"lifespan.{phase}.failed", "message": message})
         else:
             await send({"type": "lifespan.shutdown.complete"})
+
+
+# ---- hosts that route ---------------------------------------------------------------
+
+
+class _Router(Protocol):
+    """A `Starlette`, a `FastAPI`, or a `Router` of one of them."""
+
+    @property
+    def routes(self) -> Sequence[Any]: ...
+
+    def mount(self, path: str, app: Any, /) -> None: ...
+
+    def add_route(self, path: str, route: Any, /) -> None: ...
+
+
+def mount(host: _Router, path: str, asgi: ASGI) -> None:
+    """Mount `asgi` in a host of Starlette or FastAPI, for `/mcp` and `/mcp/` alike.
+
+    `host.mount("/mcp", asgi)` alone serves `/mcp/` and everything below. A request to
+    `/mcp` gets a redirect, which most clients do not follow. The host sends it without
+    calling `asgi`, so only a second route can serve that path.
+
+    Args:
+        host: The `Starlette`, the `FastAPI`, or a `Router` of one of them.
+        path: Where to mount it, such as `/mcp`.
+        asgi: What `application` returned, perhaps in middleware of your own.
+    """
+    host.mount(path, asgi)
+    host.add_route(path.rstrip("/") or "/", _WithSlash(host.routes[-1]))
+
+
+@attrs.frozen(eq=False)
+class _WithSlash:
+    """Passes a request for the path of a mount to that mount, with the slash added.
+
+    So the mount sets `root_path`, and the application sees no difference. It is not a
+    function for the same reason as `ASGIApplication`.
+    """
+
+    mount: ASGI
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.mount({**scope, "path": f"{scope['path']}/"}, receive, send)
+
+
+# ---- the connection -----------------------------------------------------------------
 
 
 class _AsgiHost:

@@ -1,4 +1,4 @@
-"""ASGI over sockets: uvicorn on asyncio, hypercorn on trio, and mounted in Starlette."""
+"""ASGI over sockets: uvicorn on asyncio, hypercorn on trio; and in hosts that mount."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import http.client
 import json
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import (
+    AbstractAsyncContextManager,
     AbstractContextManager,
     ExitStack,
     asynccontextmanager,
@@ -22,9 +23,10 @@ import trio
 
 from effectmcp.drivers.local import running
 from effectmcp.server import RequestEnded, RoundEnded, Server
-from effectmcp.transports.asgi import application
+from effectmcp.transports.asgi import application, mount
 from effectmcp.transports.web import Site
 
+from .era import desk, headers_for, initialize, tool
 from .shop import (
     JSON,
     answer,
@@ -36,6 +38,7 @@ from .shop import (
     shop,
     text_of,
 )
+from .test_asgi import LOOPS, Loop, Wire, asked
 
 Serving = Callable[[Any], AbstractContextManager[int]]
 
@@ -207,45 +210,181 @@ def test_a_subscription_that_is_open_does_not_keep_the_host(served: Serving) -> 
 # ---- mounted ------------------------------------------------------------------------
 
 
-def mounted(app: Server, how: str, *, opens: bool = True) -> Any:
-    pytest.importorskip("starlette", reason="pip install starlette")
+@pytest.fixture(params=["starlette", "fastapi"])
+def framework(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """The class of a host that mounts."""
+    name: str = request.param
+    pytest.importorskip(name, reason=f"pip install {name}")
+    if name == "fastapi":
+        from fastapi import FastAPI
+
+        return FastAPI
     from starlette.applications import Starlette
-    from starlette.routing import Mount, Route
+
+    return Starlette
+
+
+@pytest.fixture(params=LOOPS, ids=lambda loop: loop.name)
+def loop(request: pytest.FixtureRequest) -> Loop:
+    """The loop of a test in memory."""
+    chosen: Loop = request.param
+    return chosen
+
+
+BOTH = pytest.mark.parametrize("path", ["/api/mcp", "/api/mcp/"])
+
+
+def opening(app: Server) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+    """The lifespan of a host that opens the server's."""
 
     @asynccontextmanager
     async def lifespan(host: Any) -> AsyncIterator[None]:
         async with running(app):
             yield
 
-    place = {"route": Route, "mount": Mount}[how]("/api/mcp", application(app))
-    return Starlette(routes=[place], lifespan=lifespan if opens else None)
+    return lifespan
 
 
-@pytest.mark.parametrize(
-    ("how", "path"), [("route", "/api/mcp"), ("mount", "/api/mcp/")]
-)
-def test_starlette_mounts_it(served: Serving, how: str, path: str) -> None:
+@BOTH
+def test_a_conversation_with_a_mounted_server(
+    served: Serving, framework: Callable[..., Any], path: str
+) -> None:
     app = shop(lifespan=bank)
-    with served(mounted(app, how)) as port:
+    host = framework(lifespan=opening(app))
+    mount(host, "/api/mcp", application(app))
+    with served(host) as port:
         assert "receipt for Ann" in converse(port, path)
         with sending(port, call("endless", progress="p"), path) as response:
             assert response.readline() == b"event: message\n"
 
 
-def test_starlette_that_opens_no_lifespan(
-    served: Serving, caplog: pytest.LogCaptureFixture
+def test_a_host_that_opens_no_lifespan(
+    served: Serving, framework: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = shop(lifespan=bank)
-    with served(mounted(app, "route", opens=False)) as port:
-        with sending(port, request("tools/list"), "/api/mcp") as response:
+    host = framework()
+    mount(host, "/mcp", application(shop(lifespan=bank)))
+    with served(host) as port:
+        with sending(port, request("tools/list")) as response:
             assert response.status == 500
     assert "async with effectmcp.drivers.local.running(app)" in caplog.text
 
 
-def test_fastapi_mounts_it() -> None:
-    fastapi = pytest.importorskip("fastapi", reason="pip install fastapi")
-    app = shop()
-    host = fastapi.FastAPI()
-    host.mount("/mcp", application(app))
-    with uvicorn(host) as port:
-        assert text_of(post(port, call("echo", text="hello"), "/mcp/")) == "hello"
+@BOTH
+def test_sessions_of_a_mounted_server(
+    framework: Callable[..., Any], loop: Loop, path: str
+) -> None:
+    host = framework()
+    mount(host, "/api/mcp", application(desk().app))
+
+    async def main() -> list[int]:
+        ask = partial(Wire(loop).ask, host, path=path)
+        opened = await ask(initialize(), headers_for(None))
+        headers = headers_for(opened.headers["mcp-session-id"])
+        reading = Wire(loop)
+        reading.leaves_at = b"id: "
+        got = [
+            await reading.ask(host, b"", headers, path=path, method="GET"),
+            await Wire(loop).ask(host, tool("whoami"), headers, path=path),
+            await Wire(loop).ask(host, b"", headers, path=path, method="DELETE"),
+            await Wire(loop).ask(host, tool("whoami"), headers, path=path),
+        ]
+        return [one.status for one in got]
+
+    assert loop.run(main) == [200, 200, 204, 404]
+
+
+def scopes(loop: Loop, host: Any, seen: list[Any], *paths: str, root: str = "") -> None:
+    """Add the scopes that a mounted server gets for `paths` to `seen`."""
+
+    async def main() -> None:
+        for path in paths:
+            wire = await Wire(loop).ask(host, call("whoami"), path=path, root_path=root)
+            assert wire.status == 200, wire.sent
+
+    loop.run(main)
+    assert len(seen) == len(paths)
+
+
+def place_of(scope: Mapping[str, Any]) -> list[Any]:
+    return [scope.get(key) for key in ("root_path", "path", "path_params")]
+
+
+def test_both_paths_of_a_mount_have_the_same_scope(
+    framework: Callable[..., Any], loop: Loop
+) -> None:
+    """A proxy, a mount above, and a path that is relative to the mount change nothing."""
+    seen: list[Any] = []
+    asgi = application(shop(), site=Site(path="/"), principal=seen.append)
+    inner, outer = framework(), framework()
+    mount(inner, "/mcp/", asgi)
+    outer.mount("/users/{user}", inner)
+    paths = ["/proxy/users/ann/mcp", "/proxy/users/ann/mcp/"]
+    scopes(loop, outer, seen, *paths, root="/proxy")
+    one, two = map(place_of, seen)
+    assert one == two == [*paths, {"user": "ann"}]
+
+
+def test_every_path_below_a_mount_is_served(
+    framework: Callable[..., Any], loop: Loop
+) -> None:
+    seen: list[Any] = []
+    host = framework()
+    mount(host, "/mcp", application(shop(), principal=seen.append))
+    scopes(loop, host, seen, "/mcp/other", "/mcp/")
+    assert asked(loop, host, call("whoami"), path="/mcpx").status == 404
+    site = Site(path="/")
+    host = framework()
+    mount(host, "/mcp", application(shop(), site=site))
+    assert asked(loop, host, call("whoami"), path="/mcp/other").status == 404
+
+
+def test_a_mount_at_the_root(framework: Callable[..., Any], loop: Loop) -> None:
+    seen: list[Any] = []
+    host = framework()
+    mount(host, "/", application(shop(), principal=seen.append))
+    scopes(loop, host, seen, "/", "/mcp", "/mcp/")
+
+
+@BOTH
+def test_a_mount_is_guarded(
+    framework: Callable[..., Any], loop: Loop, path: str
+) -> None:
+    """The host's middleware runs, and so do the checks of hosts and origins."""
+    heard: list[str] = []
+
+    class Middleware:
+        def __init__(self, app: Any) -> None:
+            self.app = app
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            heard.append(scope["path"])
+            await self.app(scope, receive, send)
+
+    async def own(scope: Any, receive: Any, send: Any) -> None:
+        heard.append("own")
+        await asgi(scope, receive, send)
+
+    asgi = application(shop(), site=Site(path=None, hosts=["shop.example"]))
+    host = framework()
+    host.add_middleware(Middleware)
+    mount(host, "/api/mcp", own)
+    body = call("whoami")
+    for more in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
+        headers = headers_of(body, **more)
+        assert asked(loop, host, body, headers=headers, path=path).status == 403
+    assert asked(loop, host, body, path=path).status == 200
+    assert heard == [path, "own"] * 3
+
+
+def test_a_plain_mount_is_not_called_for_its_own_path(
+    framework: Callable[..., Any], loop: Loop
+) -> None:
+    """The reason for `mount`: without it, the host redirects before any call.
+
+    If this fails, `host.mount` is enough.
+    """
+    seen: list[Any] = []
+    host = framework()
+    host.mount("/mcp", application(shop(), principal=seen.append))
+    assert asked(loop, host, call("whoami"), path="/mcp").status == 307
+    assert not seen
