@@ -9,6 +9,7 @@ import configparser
 import re
 import sys
 import types
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,13 @@ SOURCES = [
 ]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
+#: Packages that the examples of a page need.
+HOSTS = {
+    "django.md": ["django"],
+    "embedding.md": ["starlette"],
+    "flask.md": ["flask"],
+}
+
 #: Where a page about states looks for a module that it names alone.
 STATE = [ROOT / folder / "state" for folder in ("effectmcp", "effectmcp_tests")]
 
@@ -41,15 +49,24 @@ def blocks(page: Path, language: str) -> list[str]:
     return [text for one, text in found if one == language]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_python_block_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@cache  # Django can be configured only once per process
+def module_of(page: Path) -> types.ModuleType:
+    """Return a module with all Python blocks of a page."""
+    for package in HOSTS.get(page.name, ()):
+        pytest.importorskip(package, reason=f"pip install {package}")
     module = types.ModuleType(f"docs_{page.stem}")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    sys.modules[module.__name__] = module
     found = blocks(page, "python")
     assert found, "a page without a runnable example"
     for number, block in enumerate(found, 1):
         code = compile(block, f"{page.name}, block {number}", "exec", dont_inherit=True)
         exec(code, vars(module))
+    return module
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_block_runs(page: Path) -> None:
+    module_of(page)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
