@@ -100,7 +100,7 @@ def reply_to(context: Context, outcome: Mapping[str, JSON] | Interim | Handle) -
 def _told(context: Context, error: Exception) -> Exception:
     """Return `error` as the era of this request reports it."""
     if isinstance(error, Unsupported):
-        return context.dialect.unsupported(error, context.meta.capabilities)
+        return context.dialect.unsupported(context, error)
     return error
 
 
@@ -146,7 +146,7 @@ def _prepare(
         Exception: If the client lacks a capability that the feature requires.
     """
     if feature.requires:
-        lacking = context.dialect.lacking(feature.requires, context.meta.capabilities)
+        lacking = context.dialect.lacking(context, feature.requires)
         if lacking is not None:
             raise lacking
     seconds = context.app.timeout if feature.timeout is None else feature.timeout

@@ -68,14 +68,14 @@ class Modern:
     #: Whether a client can be asked an effect, or an effect of a class.
     can_answer = staticmethod(can_answer)
 
-    #: Returns the error for a client that cannot be asked all of some effects.
-    lacking = staticmethod(missing_capability)
+    def lacking(self, context: Context, what: Iterable[Any]) -> Exception | None:
+        """Return the error for a client that cannot be asked all of some effects."""
+        capabilities, method = context.meta.capabilities, context.request.method
+        return missing_capability(what, capabilities, method)
 
-    def unsupported(
-        self, error: Unsupported, capabilities: Mapping[str, JSON]
-    ) -> Exception:
+    def unsupported(self, context: Context, error: Unsupported) -> Exception:
         """Return the error for a question that the client cannot be asked."""
-        missing = missing_capability([error.kind], capabilities)
+        missing = self.lacking(context, [error.kind])
         return missing or ProtocolError(INTERNAL_ERROR, str(error))
 
     #: Returns the fields of a result that asks.
@@ -111,20 +111,16 @@ class _HandshakeDialect:
             self._reasons[type(what).__name__] = reason
         return reason is None
 
-    def lacking(
-        self, what: Iterable[Any], capabilities: Mapping[str, JSON]
-    ) -> Exception | None:
+    def lacking(self, context: Context, what: Iterable[Any]) -> Exception | None:
         for one in what:
-            reason = self._missing(one, capabilities)
+            reason = self._missing(one, context.meta.capabilities)
             if reason is not None:
                 return _told(one.__name__, reason)
         return None
 
-    def unsupported(
-        self, error: Unsupported, capabilities: Mapping[str, JSON]
-    ) -> Exception:
+    def unsupported(self, context: Context, error: Unsupported) -> Exception:
         reason = self._reasons.get(error.kind) or self._missing(
-            error.kind, capabilities
+            error.kind, context.meta.capabilities
         )
         return _told(error.kind, reason or "it cannot show this")
 

@@ -72,9 +72,11 @@ class TaskWire:
 
 def _missing_extension(name: str) -> ProtocolError:
     # A new one each time: an exception keeps the frames that it has passed.
+    called = f"Tool {name} is always a task" if name else "This request is about tasks"
     return ProtocolError(
         MISSING_CAPABILITY,
-        f"Missing required client capability: extensions.{TASKS}",
+        f"{called} (extensions.{TASKS}), which this client did not say it can follow."
+        " Use a client that can.",
         {"requiredCapabilities": {"extensions": {TASKS: {}}}},
         status=400,
     )

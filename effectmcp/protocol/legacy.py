@@ -18,7 +18,7 @@ from ..effects.questions import Elicit, Outcome, Sample
 from ..engine.effect_table import KINDS, QUESTIONS
 from ..errors import ClientFailed, ProtocolError
 from .jsonrpc import INVALID_PARAMS, Id
-from .modern import lacking_of, read_result, request_of
+from .modern import lacking_of, named, read_result, request_of
 
 if TYPE_CHECKING:
     from ..engine.answers import Answer
@@ -99,12 +99,8 @@ def missing(
     lacking = lacking_of(what, capabilities)
     if not lacking:
         return None
-    parts = [
-        f"{name}.{part}" if name in capabilities else name
-        for name, inner in lacking.items()
-        for part in (inner or {"": None})
-    ]
-    return f"it does not declare the capability {', '.join(dict.fromkeys(parts))}"
+    names = dict.fromkeys(named(lacking, capabilities).values())
+    return f"it does not declare the capability {', '.join(names)}"
 
 
 def _beyond(what: Any, revision: Revision) -> str | None:

@@ -49,6 +49,7 @@ __all__ = [
     "input_required",
     "lacking_of",
     "missing_capability",
+    "named",
     "read_answers",
     "read_envelope",
     "read_result",
@@ -191,14 +192,52 @@ def _needed(what: Any) -> Mapping[str, dict[str, JSON]]:
     return KINDS[class_ if class_ in KINDS else Elicit].needs
 
 
+def named(
+    missing: Mapping[str, JSON], capabilities: Mapping[str, JSON]
+) -> dict[tuple[str, str], str]:
+    """Return the names of missing capabilities in messages, by capability and part.
+
+    A part is named only if the client declares the capability without it.
+
+    Args:
+        missing: The missing capabilities, as `lacking_of` returns them.
+        capabilities: The client's capabilities.
+    """
+    return {
+        (name, part): f"{name}.{part}" if part and name in capabilities else name
+        for name, parts in missing.items()
+        for part in parts or ("",)
+    }
+
+
+#: What calls the handler, by method: only these may ask (MRTR, Server Requirements).
+_CALLED: Final[Mapping[str, str]] = {
+    "tools/call": "This tool",
+    "prompts/get": "This prompt",
+    "resources/read": "This resource",
+}
+
+#: What a handler does that needs a capability, by capability and part.
+_ASKS: Final[Mapping[tuple[str, str], str]] = {
+    ("elicitation", "form"): "asks its user a question",
+    ("elicitation", "url"): "asks its user to open a page",
+    ("sampling", ""): "asks its client's model for a message",
+    ("sampling", "tools"): "asks its client's model for a message, with tools",
+    ("roots", ""): "asks its client for the user's folders",
+}
+
+
 def missing_capability(
-    what: Iterable[Any], capabilities: Mapping[str, JSON]
+    what: Iterable[Any], capabilities: Mapping[str, JSON], method: str
 ) -> ProtocolError | None:
     """Return the error for a client that cannot be asked all of `what`; else `None`.
+
+    Agents show its message to the model, so it is in plain words.
 
     Args:
         what: Effects, classes of effects, or the names of such classes.
         capabilities: The client's capabilities.
+        method: The method of the request whose handler asks.
     """
     missing: dict[str, JSON] = {}
     for one in what:
@@ -206,9 +245,13 @@ def missing_capability(
             missing[name] = {**missing.get(name, {}), **parts}
     if not missing:
         return None
+    asks = [
+        f"{_ASKS[need]} ({name})" for need, name in named(missing, capabilities).items()
+    ]
     return ProtocolError(
         MISSING_CAPABILITY,
-        f"Missing required client capability: {', '.join(sorted(missing))}",
+        f"{_CALLED[method]} {' and '.join(asks)}, which this client did not say it can"
+        " do. Use it from a client that can.",
         {"requiredCapabilities": missing},
         status=400,
     )

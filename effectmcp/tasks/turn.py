@@ -672,5 +672,6 @@ def _sendable(text: str) -> str:
 
 def _told(error: BaseException, row: TaskRow) -> BaseException:
     if isinstance(error, Unsupported):
-        return missing_capability([error.kind], row.capabilities) or error
+        capabilities = row.capabilities
+        return missing_capability([error.kind], capabilities, "tools/call") or error
     return error

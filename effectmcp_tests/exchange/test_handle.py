@@ -470,6 +470,29 @@ def test_resource_and_prompt_that_ask() -> None:
         fits_reply(method, reply)
 
 
+def test_error_for_a_client_that_cannot_be_asked_names_what_asks() -> None:
+    """Agents show the message to the model."""
+    app = Server("shop", keys=KEYS)
+
+    def ask() -> Flow[str]:
+        return (yield from Elicit("Who?", str))
+
+    app.tool(ask)
+    app.prompt(ask)
+    app.resource("shop://who")(ask)
+    for method, params, asks in (
+        ("tools/call", {"name": "ask"}, "This tool asks"),
+        ("prompts/get", {"name": "ask"}, "This prompt asks"),
+        ("resources/read", {"uri": "shop://who"}, "This resource asks"),
+    ):
+        reply = send(app, method, params, capabilities={})
+        assert error(reply)["message"] == (
+            f"{asks} its user a question (elicitation), which this client did not say it"
+            " can do. Use it from a client that can."
+        )
+        fits_reply(method, reply)
+
+
 # ---- completion ---------------------------------------------------------------------
 
 

@@ -158,6 +158,10 @@ def of(app: Server, method: str, id_: Any, **params: Any) -> Any:
 
 
 NEEDED: Wire = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+UNFOLLOWED = (
+    f"(extensions.{TASKS}), which this client did not say it can follow. Use a client"
+    " that can."
+)
 METHODS = ("get", "update", "cancel")
 
 
@@ -181,6 +185,7 @@ def test_method_without_the_extension_is_refused(method: str, extensions: Any) -
         reply = send(app, f"tasks/{method}", {"taskId": id_}, capabilities=capabilities)
         assert refused(reply) == (400, -32021)
         assert error(reply)["data"] == NEEDED
+        assert error(reply)["message"] == f"This request is about tasks {UNFOLLOWED}"
         fits_reply(f"tasks/{method}", reply)
     assert host.reads == 0
 
@@ -190,6 +195,7 @@ def test_required_tool_without_the_extension_is_refused() -> None:
     reply = call(app, "required")
     assert refused(reply) == (400, -32021)
     assert error(reply)["data"] == NEEDED
+    assert error(reply)["message"] == f"Tool required is always a task {UNFOLLOWED}"
     assert host.rows == {}
 
 

@@ -32,6 +32,10 @@ from effectmcp.protocol.modern import (
 
 from ..wire import ERRORS, EVERYTHING, fits
 
+#: The words for a form, and for sampling.
+USER = "asks its user a question"
+MODEL = "asks its client's model for a message"
+
 WITH_TOOLS = Sample("Hi", tools=[{"name": "t", "inputSchema": {"type": "object"}}])
 
 #: A client's capabilities, and which of the questions it can be asked.
@@ -83,46 +87,85 @@ def test_can_answer_of_classes(capabilities: Any, asked: set[str]) -> None:
 
 
 def test_missing_capability_of_nothing() -> None:
-    assert missing_capability([], {}) is None
-    assert missing_capability(QUESTIONS.values(), EVERYTHING) is None
+    assert missing_capability([], {}, "tools/call") is None
+    assert missing_capability(QUESTIONS.values(), EVERYTHING, "tools/call") is None
 
 
 @pytest.mark.parametrize(
-    ("what", "capabilities", "required"),
+    ("what", "capabilities", "required", "asks"),
     [
-        ([Sample], {}, {"sampling": {}}),
-        ([Elicit], {}, {"elicitation": {"form": {}}}),
-        ([Elicit], {"elicitation": {"url": {}}}, {"elicitation": {"form": {}}}),
-        ([ElicitUrl], {"elicitation": {}}, {"elicitation": {"url": {}}}),
-        ([WITH_TOOLS], {"sampling": {}}, {"sampling": {"tools": {}}}),
-        ([WITH_TOOLS], {}, {"sampling": {"tools": {}}}),
-        (["ListRoots"], {}, {"roots": {}}),
-        (["Sample"], {}, {"sampling": {}}),
+        ([Sample], {}, {"sampling": {}}, f"{MODEL} (sampling)"),
+        ([Sample], {"sampling": None}, {"sampling": {}}, f"{MODEL} (sampling)"),
+        ([Elicit], {}, {"elicitation": {"form": {}}}, f"{USER} (elicitation)"),
+        (
+            [Elicit],
+            {"elicitation": {"url": {}}},
+            {"elicitation": {"form": {}}},
+            f"{USER} (elicitation.form)",
+        ),
+        (
+            [ElicitUrl],
+            {"elicitation": {}},
+            {"elicitation": {"url": {}}},
+            "asks its user to open a page (elicitation.url)",
+        ),
+        (
+            [WITH_TOOLS],
+            {"sampling": {}},
+            {"sampling": {"tools": {}}},
+            f"{MODEL}, with tools (sampling.tools)",
+        ),
+        (
+            [WITH_TOOLS],
+            {},
+            {"sampling": {"tools": {}}},
+            f"{MODEL}, with tools (sampling)",
+        ),
+        (
+            ["ListRoots"],
+            {},
+            {"roots": {}},
+            "asks its client for the user's folders (roots)",
+        ),
+        (["Sample"], {}, {"sampling": {}}, f"{MODEL} (sampling)"),
         # It could not be asked, though it can sample: so it was with tools.
-        (["Sample"], {"sampling": {}}, {"sampling": {"tools": {}}}),
+        (
+            ["Sample"],
+            {"sampling": {}},
+            {"sampling": {"tools": {}}},
+            f"{MODEL}, with tools (sampling.tools)",
+        ),
         (
             [Confirm, ElicitUrl, Sample],
             {},
             {"elicitation": {"form": {}, "url": {}}, "sampling": {}},
+            (
+                f"{USER} (elicitation) and asks its user to open a page (elicitation)"
+                f" and {MODEL} (sampling)"
+            ),
         ),
     ],
     ids=repr,
 )
 def test_missing_capability_names_all(
-    what: Any, capabilities: Any, required: Any
+    what: Any, capabilities: Any, required: Any, asks: str
 ) -> None:
-    refusal = missing_capability(what, capabilities)
+    refusal = missing_capability(what, capabilities, "tools/call")
     assert refusal is not None
     assert (refusal.code, refusal.status) == (MISSING_CAPABILITY, 400)
     assert refusal.data == {"requiredCapabilities": required}
+    assert refusal.message == (
+        f"This tool {asks}, which this client did not say it can do. Use it from a"
+        " client that can."
+    )
     error = {"code": refusal.code, "message": refusal.message, "data": refusal.data}
     fits(ERRORS[refusal.code], {"jsonrpc": "2.0", "id": 1, "error": error})
 
 
 def test_missing_capability_of_an_unknown_name() -> None:
     """A handler may raise `Unsupported` itself, over something of its own."""
-    assert missing_capability(["Telepathy"], {}) is None
-    assert missing_capability(["Sample"], EVERYTHING) is None
+    assert missing_capability(["Telepathy"], {}, "tools/call") is None
+    assert missing_capability(["Sample"], EVERYTHING, "tools/call") is None
 
 
 # ---- questions ----
