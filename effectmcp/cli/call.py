@@ -14,7 +14,8 @@ from ..errors import (
     EffectMCPError,
     UsageError,
 )
-from .channels import Raw, channel_to, check_timeout, headers_of
+from ..protocol.revisions import HANDSHAKES
+from .channels import Raw, add_version, channel_to, check_timeout, headers_of
 from .given_answers import answers_in, split
 from .output import say_error
 from .printing import DECLINED, ERROR, FAILED, UNWRITTEN, print_error, print_result
@@ -25,6 +26,7 @@ from .trace import Trace
 
 if TYPE_CHECKING:
     from ..client import Client, Result
+    from .user_client import UserClient
 
 __all__ = ["add"]
 
@@ -83,6 +85,7 @@ def add(parsers: Any) -> None:
         metavar="FOLDER",
         help="the folder for images and other files (the current one)",
     )
+    add_version(parser)
     parser.add_argument("--timeout", type=float, metavar="SECONDS")
     parser.add_argument(
         "--trace", action="store_true", help="print each round as it happens"
@@ -135,6 +138,7 @@ async def _call(options: argparse.Namespace) -> int:
         on_log=terminal.log,
         rounds=_MOST_ROUNDS,
         round_timeout=options.timeout,
+        version=options.version,
     )
     try:
         async with client:
@@ -146,6 +150,7 @@ async def _call(options: argparse.Namespace) -> int:
     except (EffectMCPError, TimeoutError) as exc:
         terminal.clear()
         print_error(exc)
+        _advise(client, str(exc))
         return ERROR
     terminal.clear()
     if trace is not None:
@@ -155,10 +160,26 @@ async def _call(options: argparse.Namespace) -> int:
     is_written = print_result(result, options.save_to)
     if not result.is_error:
         return 0 if is_written else UNWRITTEN
+    _advise(client, result.text)
     return DECLINED if client.was_refused else FAILED
 
 
 _MOST_ROUNDS: Final = 100
+
+#: In the errors of servers that can ask only in a session: "elicitation via
+#: server-initiated requests is unavailable on 2026-07-28 connections." (FastMCP 4), and
+#: "Cannot send 'elicitation/create': this transport context has no back-channel for
+#: server-initiated requests." (Python SDK 2).
+_UNABLE: Final = "server-initiated requests"
+
+
+def _advise(client: UserClient, said: str) -> None:
+    """Name an earlier revision if the server says that it cannot ask in 2026-07-28."""
+    if _UNABLE in said and not client.has_session:
+        say_error(
+            "this server cannot ask questions in 2026-07-28; try"
+            f" --version {next(iter(HANDSHAKES))}"
+        )
 
 
 def _root(folder: Path) -> Root:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
@@ -14,11 +15,12 @@ from typing import Any, Final, Self
 from ..client.channels import Channel, Frame, Hear
 from ..engine.development import UnperformedEffectWarning
 from ..errors import UsageError
+from ..protocol.revisions import HANDSHAKES, VERSIONS
 from ..server.target import load_app
 from ..transports.default_keys import VARIABLE, ensure_keys
 from .printable import json_text, printable
 
-__all__ = ["Raw", "channel_to", "check_timeout", "headers_of"]
+__all__ = ["Raw", "add_version", "channel_to", "check_timeout", "headers_of"]
 
 _MODULE: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _APP: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*|\S*\.py(:[A-Za-z_][\w.]*)?")
@@ -101,6 +103,17 @@ def check_timeout(seconds: float | None) -> None:
     """Refuse timeouts that are not positive numbers."""
     if seconds is not None and not seconds > 0:  # NaN is neither positive nor negative
         raise UsageError(f"--timeout {seconds:g}: give seconds, more than 0")
+
+
+def add_version(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--version` of a command that calls a server."""
+    parser.add_argument(
+        "--version",
+        choices=(*VERSIONS, *HANDSHAKES),
+        metavar="REVISION",
+        help="the revision of MCP to speak, such as 2025-11-25 (by default the newest"
+        " that the server speaks)",
+    )
 
 
 class Raw:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ..errors import EffectMCPError, ProtocolError, UsageError
-from .channels import Raw, channel_to, check_timeout, headers_of
+from .channels import Raw, add_version, channel_to, check_timeout, headers_of
 from .output import say_error
 from .printable import json_text, printable
 from .printing import ERROR, print_error
@@ -29,6 +29,7 @@ def add(parsers: Any) -> None:
     parser.add_argument(
         "--header", action="append", default=[], metavar="NAME: VALUE", help="for a URL"
     )
+    add_version(parser)
     parser.add_argument("--timeout", type=float, metavar="SECONDS")
     parser.add_argument("--raw", action="store_true", help="print the messages, too")
     parser.set_defaults(run=_run)
@@ -48,7 +49,9 @@ async def _list(options: argparse.Namespace) -> int:
     from ..client import Client
 
     client = Client(
-        Raw(channel) if options.raw else channel, round_timeout=options.timeout
+        Raw(channel) if options.raw else channel,
+        round_timeout=options.timeout,
+        version=options.version,
     )
     try:
         async with client:

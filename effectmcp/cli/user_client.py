@@ -9,6 +9,7 @@ from ..canonical import JSON
 from ..client import Client, Pending, Sampling
 from ..client.channels import Channel
 from ..client.errors import ReplyError
+from ..client.handshakes import HandshakeAdapter
 from ..errors import Dismissed, UsageError
 from .given_answers import response_to, unanswered
 from .schemas import dict_in
@@ -58,6 +59,11 @@ class UserClient(Client):
     def _show(self, pending: Pending) -> None:
         if pending.task is not None:
             self._terminal.status(pending.task)
+
+    @property
+    def has_session(self) -> bool:
+        """Whether it speaks a revision with sessions, in which servers send questions."""
+        return isinstance(self._line, HandshakeAdapter)
 
     @property
     def unasked(self) -> list[str]:

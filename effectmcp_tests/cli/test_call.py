@@ -333,6 +333,91 @@ def test_list(capsys: Output) -> None:
     assert main(["list", "http://127.0.0.1:1/mcp"]) == ERROR
 
 
+# ---- the revision ----
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2025-03-26"])
+def test_version_names_the_revision_to_speak(version: str, capsys: Output) -> None:
+    """A session is initialized at once, without a probe."""
+    argv = ("--version", version, "--raw")
+    assert main(["list", BOOKSHOP, *argv]) == 0
+    first = capsys.readouterr().err.splitlines()[0]
+    assert json.loads(first[2:])["params"]["protocolVersion"] == version
+    assert main(["call", EVERYTHING, "test_simple_text", *argv]) == 0
+    first = capsys.readouterr().err.splitlines()[0]
+    assert json.loads(first[2:])["params"]["protocolVersion"] == version
+
+
+def test_version_with_a_session_numbers_the_questions(capsys: Output) -> None:
+    answers = ('question-1="Ann"', 'question-2="2026-12-01"', "question-3=true")
+    argv = [one for text in answers for one in ("--answer", text)]
+    assert order("--version", "2025-11-25", *argv) == 0
+    assert capsys.readouterr().out.startswith("Ordered: receipt ")
+
+
+@pytest.mark.parametrize("command", [("call", BOOKSHOP, "order"), ("list", BOOKSHOP)])
+def test_unknown_version_is_refused_with_the_known_ones(
+    command: tuple[str, ...], capsys: Output
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([*command, "--version", "2024-11-05"])
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert "2024-11-05" in said
+    for version in ("2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26"):
+        assert version in said
+
+
+#: As Python servers report that they can ask only in a session: FastMCP 4.1 in the
+#: result of the tool, and version 2.3 of the SDK in an error.
+UNABLE = "elicitation via server-initiated requests is unavailable on 2026-07-28 connections."
+NO_CHANNEL = (
+    "Cannot send 'elicitation/create': this transport context has no back-channel for"
+    " server-initiated requests."
+)
+ADVICE = "effectmcp: this server cannot ask questions in 2026-07-28; try --version 2025-11-25"
+
+
+def unable(tmp_path: Path) -> str:
+    file = tmp_path / f"{tmp_path.name}.py"  # the name of a module is used once
+    file.write_text(
+        "from effectmcp import ProtocolError, Server, ToolError\n"
+        "app = Server('unable')\n"
+        "@app.tool\n"
+        "def in_result() -> str:\n"
+        f"    raise ToolError({UNABLE!r})\n"
+        "@app.tool\n"
+        "def in_error() -> str:\n"
+        f"    raise ProtocolError(-32600, {NO_CHANNEL!r})\n"
+        "@app.tool\n"
+        "def answers() -> str:\n"
+        f"    return {UNABLE!r}\n"
+    )
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("tool", "status"), [("in_result", FAILED), ("in_error", ERROR), ("answers", 0)]
+)
+def test_earlier_version_is_advised_if_the_server_can_ask_only_there(
+    tool: str, status: int, tmp_path: Path, capsys: Output
+) -> None:
+    assert main(["call", unable(tmp_path), tool]) == status
+    assert (ADVICE in capsys.readouterr().err.splitlines()) is (status != 0)
+
+
+@pytest.mark.parametrize("tool", ["in_result", "in_error"])
+def test_earlier_version_is_not_advised_in_a_session(
+    tool: str, tmp_path: Path, capsys: Output
+) -> None:
+    """There, another revision would not help."""
+    assert main(["call", unable(tmp_path), tool, "--version", "2025-06-18"])
+    assert "--version" not in capsys.readouterr().err
+
+
+# ---- consent ----
+
+
 @pytest.mark.parametrize("answer", ['"no"', "null", "[]", "1", '{"value": true}'])
 def test_consent_is_true_and_nothing_else(answer: str, capsys: Output) -> None:
     assert order(*ANSWERS, "--answer", f"confirm-1={answer}") == 2
