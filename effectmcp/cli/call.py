@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -86,6 +87,14 @@ def add(parsers: Any) -> None:
         help="the folder for images and other files (the current one)",
     )
     add_version(parser)
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=_WITHOUT,
+        metavar="CAPABILITY",
+        help="call as a client without this capability (repeatable): %(choices)s",
+    )
     parser.add_argument("--timeout", type=float, metavar="SECONDS")
     parser.add_argument(
         "--trace", action="store_true", help="print each round as it happens"
@@ -133,12 +142,12 @@ async def _call(options: argparse.Namespace) -> int:
         given=given,
         terminal=terminal,
         trace=trace,
-        roots=[_root(one) for one in options.root] if options.root else None,
         on_progress=terminal.progress,
         on_log=terminal.log,
         rounds=_MOST_ROUNDS,
         round_timeout=options.timeout,
         version=options.version,
+        **_declared(options),
     )
     try:
         async with client:
@@ -165,6 +174,27 @@ async def _call(options: argparse.Namespace) -> int:
 
 
 _MOST_ROUNDS: Final = 100
+
+#: The capabilities that the client declares, and its options if it lacks them.
+_WITHOUT: Final[Mapping[str, Mapping[str, Any]]] = {
+    "elicitation": {"elicit": None, "open_url": None},
+    "elicitation.form": {"elicit": None},
+    "elicitation.url": {"open_url": None},
+    "sampling": {"sample": None},
+    "roots": {"roots": None},
+    "tasks": {"task_tools": "never"},
+}
+
+
+def _declared(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of the client that decide which capabilities it declares."""
+    found: dict[str, Any] = {}
+    if options.root:
+        found["roots"] = [_root(one) for one in options.root]
+    for name in options.without:
+        found |= _WITHOUT[name]
+    return found
+
 
 #: In the errors of servers that can ask only in a session: "elicitation via
 #: server-initiated requests is unavailable on 2026-07-28 connections." (FastMCP 4), and

@@ -23,7 +23,8 @@ class UserClient(Client):
     """A client that shows all questions of a round on one screen.
 
     Args:
-        channel: The channel of the client. `Client` documents the other options.
+        channel: The channel of the client. `Client` documents the other options; without
+            `elicit`, `open_url` and `sample`, the user answers all questions.
         given: Answers, by the keys of their questions.
         terminal: The terminal to ask on.
         trace: Prints each round, if given.
@@ -41,16 +42,14 @@ class UserClient(Client):
         trace: Trace | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(
-            channel,
-            # They declare the capabilities; `answers` answers. They are called for
-            # questions that belong to no call, which the user has not seen.
-            elicit=lambda form: Dismissed(),
-            open_url=lambda link: Dismissed(),
-            sample=_refuse,
-            on_round=self._show,
-            **options,
-        )
+        # They declare the capabilities; `answers` answers. They are called for questions
+        # that belong to no call, which the user has not seen.
+        functions: dict[str, Any] = {
+            "elicit": lambda form: Dismissed(),
+            "open_url": lambda link: Dismissed(),
+            "sample": _refuse,
+        }
+        super().__init__(channel, on_round=self._show, **{**functions, **options})
         self.was_refused = False
         self._given = dict(given)
         self._terminal = terminal
@@ -82,7 +81,7 @@ class UserClient(Client):
         found: dict[str, JSON] = {}
         asked: dict[str, Mapping[str, Any]] = {}
         for key, question in pending.questions.items():
-            if not _is_of_users(question):
+            if not self._is_of_user(question):
                 found[key] = await self.answering.answer(key, question)
             elif key in self._given:
                 # Use it once: if the question is asked again, it did not fit.
@@ -98,18 +97,23 @@ class UserClient(Client):
             self._trace.answered(found)
         return found
 
+    def _is_of_user(self, question: Mapping[str, Any]) -> bool:
+        """Whether the user must answer; the client answers or refuses the others."""
+        answering = self.answering
+        mode = dict_in(question.get("params")).get("mode", "form")
+        match question["method"], mode:
+            case "elicitation/create", "form":
+                return answering.elicit is not None
+            case "elicitation/create", "url":
+                return answering.open_url is not None
+            case "sampling/createMessage", _:
+                return answering.sample is not None
+            case _:
+                return False
+
 
 def _refuse(sampling: Sampling) -> str:
     raise ReplyError("it asks the user outside of a call")
-
-
-def _is_of_users(question: Mapping[str, Any]) -> bool:
-    """Whether a user must answer; the client answers or refuses the others."""
-    if question["method"] == "elicitation/create":
-        mode = dict_in(question.get("params")).get("mode", "form")
-        return mode in ("form", "url")
-    is_sampling: bool = question["method"] == "sampling/createMessage"
-    return is_sampling
 
 
 def _is_refusal(response: JSON) -> bool:

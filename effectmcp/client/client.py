@@ -111,7 +111,8 @@ class Client:
         drafts: Whether to start with `initialize` and offer the drafts of 2026-07-28,
             `2026-06-XX`. If the server chooses a released revision, that is used.
         task_tools: Which tools of a server of 2025-11-25 are called as tasks: tools that
-            require it, or with `"optional"` also tools that allow it.
+            require it, or with `"optional"` also tools that allow it. With `"never"`, the
+            client does not follow tasks in any revision, and does not declare it.
 
     Raises:
         UsageError: If `version` is unknown, or `rounds` is less than 1.
@@ -144,9 +145,10 @@ class Client:
             raise UsageError(f"Client(version={version!r}): it is one of {known}")
         if rounds < 1:
             raise UsageError(f"Client(rounds={rounds}): give 1 or more")
-        if task_tools not in ("required", "optional"):
+        if task_tools not in ("required", "optional", "never"):
             raise UsageError(
-                f"Client(task_tools={task_tools!r}): give 'required' or 'optional'"
+                f"Client(task_tools={task_tools!r}): give 'required', 'optional' or"
+                " 'never'"
             )
         if on_log is not None and log_level is None:
             log_level = "info"
@@ -154,7 +156,10 @@ class Client:
             elicit=elicit, open_url=open_url, sample=sample, roots=roots
         )
         self.profile = Profile(
-            capabilities=self.answering.capabilities, info=info, log_level=log_level
+            capabilities=self.answering.capabilities,
+            info=info,
+            log_level=log_level,
+            follows_tasks=task_tools != "never",
         )
         self._channel = channel
         #: Sends the requests: the channel, or the adapter for a legacy server.

@@ -76,12 +76,14 @@ class Profile:
         capabilities: The questions that it can answer, as MCP capabilities.
         info: Its name and version.
         log_level: The lowest level of log messages to send; `None` for no messages.
+        follows_tasks: Whether its calls may become tasks.
         version: The revision that it speaks.
     """
 
     capabilities: Mapping[str, JSON]
     info: Mapping[str, JSON] = INFO
     log_level: str | None = None
+    follows_tasks: bool = True
     version: str = VERSIONS[0]
 
     def meta(
@@ -92,10 +94,10 @@ class Profile:
         Args:
             progress_token: The progress token, if the client wants to know the progress.
             method: The method of the request. If it is about tasks, or may become a
-                task, the client declares that it follows tasks.
+                task, a client that follows tasks declares so.
         """
         capabilities = dict(self.capabilities)
-        if method in _OF_TASKS:
+        if self.follows_tasks and method in _OF_TASKS:
             capabilities["extensions"] = {TASKS: {}}
         meta: dict[str, JSON] = {
             PROTOCOL_VERSION: self.version,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["TASK_METHODS", "SessionTasks", "TaskTools"]
 
 #: Which tools are called as tasks: tools that require it, or also tools that allow it.
-TaskTools = Literal["required", "optional"]
+TaskTools = Literal["required", "optional", "never"]
 
 #: The methods of the extension that this translates.
 TASK_METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
@@ -93,7 +93,7 @@ class SessionTasks:
 
     async def asks_for_task(self, name: JSON, capabilities: JSON) -> bool:
         """Return whether to ask that a call of this tool becomes a task."""
-        if not _is_declared(capabilities):
+        if self._tools == "never" or not _is_declared(capabilities):
             return False
         if self._support is None:
             self._support = await self._read_support()

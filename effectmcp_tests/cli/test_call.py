@@ -415,6 +415,55 @@ def test_earlier_version_is_not_advised_in_a_session(
     assert "--version" not in capsys.readouterr().err
 
 
+# ---- a client that lacks a capability ----
+
+
+@pytest.mark.parametrize(
+    ("capability", "name"),
+    [
+        ("elicitation", "elicitation"),
+        ("elicitation.form", "elicitation.form"),
+        ("elicitation.url", None),
+        ("sampling", None),
+        ("roots", None),
+        ("tasks", None),
+    ],
+)
+def test_without_a_capability_the_server_refuses_what_needs_it(
+    capability: str, name: str | None, capsys: Output
+) -> None:
+    argv = (*ANSWERS, "--answer", "confirm-1=true", "--without", capability)
+    assert order(*argv) == (0 if name is None else ERROR)
+    said = capsys.readouterr().err
+    assert (f"This tool asks its user a question ({name}), " in said) is bool(name)
+
+
+def test_without_several_capabilities_in_a_session(
+    tmp_path: Path, capsys: Output
+) -> None:
+    """Folders are given, and yet not declared."""
+    lacking = [f"--without={one}" for one in ("elicitation", "sampling", "roots")]
+    session = ["--version", "2025-11-25", "--root", str(tmp_path), "--raw"]
+    assert order(*session, *lacking) == FAILED
+    printed = capsys.readouterr()
+    first = json.loads(printed.err.splitlines()[0][2:])
+    assert first["params"]["capabilities"] == {}
+    assert "does not declare the capability elicitation." in printed.out
+
+
+def test_without_tasks_a_call_becomes_none(capsys: Output) -> None:
+    assert bind(*CHOSEN, "--without", "tasks") == 0
+    assert capsys.readouterr().out == "3 in red (no task)\n"
+
+
+def test_unknown_capability_is_refused_with_the_known_ones(capsys: Output) -> None:
+    with pytest.raises(SystemExit):
+        order("--without", "telepathy")
+    said = capsys.readouterr().err
+    assert "telepathy" in said
+    assert "roots" in said
+
+
 # ---- consent ----
 
 
@@ -467,6 +516,9 @@ def called(
     return main(["call", "server", "tool", *argv]), channel
 
 
+LINK = {"mode": "url", "message": "Pay", "url": "https://shop.example/pay"}
+
+
 @pytest.mark.parametrize(
     "question",
     [
@@ -484,6 +536,23 @@ def test_a_question_that_was_not_declared(
         "effectmcp: the server's answer cannot be used:"
         f" {question['method']} was asked, which this client did not say it can answer\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("capability", "question"),
+    [
+        ("elicitation.form", {"method": "elicitation/create"}),
+        ("elicitation.url", {"method": "elicitation/create", "params": LINK}),
+        ("sampling", {"method": "sampling/createMessage"}),
+    ],
+)
+def test_question_that_needs_a_capability_that_was_not_declared(
+    capability: str, question: Any, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """A server that ignores the capabilities gets no answer, though one is given."""
+    argv = ("--answer", 'a={"action": "accept"}', "--without", capability)
+    assert called(monkeypatch, asking({"a": question}), argv=argv)[0] == ERROR
+    assert "which this client did not say it can answer" in capsys.readouterr().err
 
 
 def test_a_server_that_only_gives_its_state_is_given_time(

@@ -276,6 +276,8 @@ ASKS: Mapping[tuple[Any, str], bool] = {
     (None, "optional"): False,
     ("unknown", "optional"): False,
     (5, "optional"): False,
+    ("required", "never"): False,
+    ("optional", "never"): False,
 }
 
 
@@ -297,7 +299,7 @@ async def test_call_asks_for_a_task_by_the_tool(
 
 @pytest.mark.parametrize("task_tools", ["", "all", "forbidden", None, True])
 def test_other_values_of_task_tools_are_refused(task_tools: Any) -> None:
-    with pytest.raises(UsageError, match="give 'required' or 'optional'"):
+    with pytest.raises(UsageError, match="give 'required', 'optional' or 'never'"):
         Shop().client(task_tools=task_tools)
 
 

@@ -128,6 +128,14 @@ async def test_calls_and_their_tasks_declare_the_extension(
     assert server.methods == ["tools/call", "tasks/get", "tasks/get", "prompts/get"]
 
 
+async def test_client_that_never_follows_tasks_does_not_declare_the_extension() -> None:
+    server = Server()
+    server.first = {"resultType": "complete", "content": []}
+    await call(server, task_tools="never")
+    (one,) = server.sent
+    assert "extensions" not in one.params["_meta"][DECLARED]
+
+
 async def test_legacy_server_has_no_tasks() -> None:
     async def serve(ask: Any) -> Any:
         return {"result": announced()}
