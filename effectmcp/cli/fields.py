@@ -17,7 +17,7 @@ from ..errors import FormError
 from ..forms.fields import make_check
 from .schemas import dict_in, list_in
 
-__all__ = ["InputField"]
+__all__ = ["InputField", "check_of"]
 
 Kind: TypeAlias = Literal["text", "choice", "several"]
 
@@ -109,7 +109,7 @@ class InputField:
 
     def _fits(self, value: JSON) -> bool:
         try:
-            _check_of(self.schema)(value)
+            check_of(self.schema)(value)
         except ValueError:
             return False
         return True
@@ -121,7 +121,7 @@ class InputField:
             value = self.value
             if value is None:
                 return "is required" if self.required else None
-            _check_of(self.schema)(value)
+            check_of(self.schema)(value)
         except ValueError as exc:
             return str(exc)
         return None
@@ -210,7 +210,8 @@ def _number(text: str, read: Callable[[str], JSON], words: str) -> JSON:
     return number
 
 
-def _check_of(schema: Mapping[str, Any]) -> Callable[[JSON], JSON]:
+def check_of(schema: Mapping[str, Any]) -> Callable[[JSON], JSON]:
+    """Return the check of a field's values; it raises `ValueError` if one does not fit."""
     try:
         return make_check(dict(schema), of="a field")
     except FormError:

@@ -22,6 +22,7 @@ from attrs import define
 from ..canonical import JSON
 from .fields import InputField
 from .layout import Spot, window, wrapped
+from .questions import fields_of, is_sampling, text_of
 from .schemas import dict_in
 
 __all__ = ["KEYS", "Screen", "host_of"]
@@ -81,15 +82,13 @@ class _ScreenQuestion:
 
 
 def _question(key: str, request: Mapping[str, Any]) -> _ScreenQuestion:
-    params = request.get("params") or {}
-    message = str(params.get("message", ""))
-    if request["method"] == "sampling/createMessage":
-        messages = params.get("messages")
-        said = [_text_of(one) for one in messages] if isinstance(messages, list) else []
+    params = dict_in(request.get("params"))
+    message = text_of(request)
+    if is_sampling(request):
         prompt = InputField(
             "text", {"type": "string", "title": "Answer"}, required=True
         )
-        return _ScreenQuestion(key, "\n".join(said), "sample", [prompt])
+        return _ScreenQuestion(key, message, "sample", [prompt])
     if params.get("mode") == "url":
         url = params.get("url")
         host = host_of(url)
@@ -102,7 +101,7 @@ def _question(key: str, request: Mapping[str, Any]) -> _ScreenQuestion:
     required = schema.get("required")
     required = required if isinstance(required, list) else []
     fields = []
-    for name, one in dict_in(schema.get("properties")).items():
+    for name, one in fields_of(request).items():
         one = dict_in(one)
         made = InputField(name, one, required=name in required)
         if "default" in one:
@@ -136,14 +135,6 @@ def host_of(url: object) -> str | None:
     except ValueError:
         return None
     return None if "@" in parts.netloc else host
-
-
-def _text_of(message: Any) -> str:
-    message = dict_in(message)
-    blocks = message.get("content")
-    blocks = blocks if isinstance(blocks, list) else [blocks]
-    texts = [str(one.get("text", "…")) for one in blocks if isinstance(one, dict)]
-    return f"{message.get('role', 'user')}: {' '.join(texts)}"
 
 
 class Screen:

@@ -52,6 +52,7 @@ class UserClient(Client):
         super().__init__(channel, on_round=self._show, **{**functions, **options})
         self.was_refused = False
         self._given = dict(given)
+        self._answered: dict[str, Mapping[str, Any]] = {}
         self._terminal = terminal
         self._trace = trace
 
@@ -73,7 +74,8 @@ class UserClient(Client):
         """Return the responses to the questions of a round.
 
         Raises:
-            UsageError: If there is no terminal, and an answer was not given.
+            UsageError: If there is no terminal, and an answer was not given or does not
+                fit.
             ReplyError: If the client does not declare the capability for a question.
         """
         if self._trace is not None:
@@ -86,11 +88,12 @@ class UserClient(Client):
             elif key in self._given:
                 # Use it once: if the question is asked again, it did not fit.
                 found[key] = response_to(key, question, self._given.pop(key))
+                self._answered[key] = question
             else:
                 asked[key] = question
         if asked:
             if not Terminal.is_there():
-                raise UsageError(unanswered(asked))
+                raise UsageError(unanswered(asked, self._answered))
             found |= self._terminal.ask(asked)
         self.was_refused |= any(map(_is_refusal, found.values()))
         if self._trace is not None:

@@ -100,9 +100,121 @@ def test_questions_are_listed_where_no_user_can_answer(capsys: Output) -> None:
     assert "elicit-1 (value): 'Who is it for?'" in said
 
 
-def test_an_answer_that_does_not_fit_is_not_given_twice(capsys: Output) -> None:
-    assert order(*ANSWERS[:2], "--answer", "elicit-2=5") == 2
-    assert "elicit-2~2 (value): 'Deliver to Ann" in capsys.readouterr().err
+DATE = '{"value": {"type": "string", "format": "date", "title": "Answer"}}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ("5", "value must be text"),
+        ('"2026-13-01"', "value must be a date that is in the calendar"),
+        ('{"day": "2026-12-01"}', "value is required"),
+    ],
+)
+def test_answer_that_does_not_fit_is_reported_with_what_fits(
+    answer: str, problem: str, capsys: Output
+) -> None:
+    assert order(*ANSWERS[:2], "--answer", f"elicit-2={answer}") == 2
+    assert capsys.readouterr().err == (
+        f"effectmcp: --answer elicit-2: {problem}. What fits: {DATE}\n"
+    )
+
+
+def test_each_problem_of_an_answer_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """Fields with a schema that forms do not have are for the server to check."""
+    fields = {
+        "name": {"type": "string"},
+        "age": {"type": "integer", "minimum": 18},
+        "menu": {"type": "string", "enum": ["meat", "fish"]},
+        "note": {"type": "string"},
+        "nested": {"type": "object"},
+        "broken": 3,
+    }
+    schema = {"type": "object", "properties": fields, "required": ["name", "nested"]}
+    params = {"message": "Who?", "requestedSchema": schema}
+    asked = asking({"a": {"method": "elicitation/create", "params": params}})
+    fits = {"name": "Ann", "age": 18, "nested": {}, "broken": 5, "unknown": 1}
+    argv = ("--answer", f"a={json.dumps(fits)}")
+    assert called(monkeypatch, asked, {"content": []}, argv=argv)[0] == 0
+    capsys.readouterr()
+    argv = ("--answer", 'a={"age": 17, "menu": "eggs", "nested": {}}')
+    assert called(monkeypatch, asked, argv=argv)[0] == 2
+    shown = json.dumps({name: fields[name] for name in ("name", "age", "menu")})
+    assert capsys.readouterr().err == (
+        "effectmcp: --answer a: name is required; age must be at least 18; menu must be"
+        f" one of 'meat', 'fish'. What fits: {shown}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "key", "again"),
+    [
+        ("2026-07-28", "elicit-1", "elicit-1~2"),
+        ("2025-11-25", "question-1", "question-2"),
+    ],
+)
+def test_whole_response_that_the_server_refuses_is_reported_by_its_key(
+    version: str, key: str, again: str, capsys: Output
+) -> None:
+    """A script may test what the server does with it; so it is sent unchecked, once."""
+    response = '{"action": "accept", "content": {"value": 5}}'
+    assert order("--version", version, "--answer", f"{key}={response}") == 2
+    assert capsys.readouterr().err == (
+        f"effectmcp: --answer {key}: the server asks again, as {again} (value): 'Who is"
+        " it for?\\n\\nYour last answer did not fit:\\n- value: must be text'\n"
+    )
+
+
+def test_question_with_the_key_of_an_answered_one_is_reported_as_asked_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """A new question beside it is not."""
+    first = {"method": "elicitation/create", "params": {"message": "Sure?"}}
+    other = {"method": "elicitation/create", "params": {"message": "Really?"}}
+    rounds = [asking({"a": first}), asking({"a": first, "b": other})]
+    assert called(monkeypatch, *rounds, argv=("--answer", "a=true"))[0] == 2
+    assert capsys.readouterr().err == (
+        "effectmcp: --answer a: the server asks again, as a (yes or no: true or false):"
+        " 'Sure?'; the server asks, and there is no terminal. Give --answer KEY=JSON for"
+        " b (yes or no: true or false): 'Really?'\n"
+    )
+
+
+# ---- sampling ----
+
+
+def sample(*argv: str) -> int:
+    return main(["call", EVERYTHING, "test_sampling", "prompt=Say hello.", *argv])
+
+
+def test_sampling_is_answered_with_text(capsys: Output) -> None:
+    assert sample("--answer", 'sample-1="Hello"') == 0
+    assert capsys.readouterr().out == "LLM response: Hello\n"
+
+
+def test_sampling_without_an_answer_shows_its_prompt(capsys: Output) -> None:
+    assert sample() == 2
+    assert capsys.readouterr().err == (
+        "effectmcp: the server asks, and there is no terminal. Give --answer KEY=JSON for"
+        " sample-1 (the text that the model writes, as --answer 'sample-1=\"TEXT\"'):"
+        " 'user: Say hello.'\n"
+    )
+
+
+@pytest.mark.parametrize("answer", ["true", "[]", "{}", "5"])
+def test_answer_to_sampling_of_another_type_is_refused(
+    answer: str, capsys: Output
+) -> None:
+    assert sample("--answer", f"sample-1={answer}") == 2
+    assert capsys.readouterr().err == (
+        "effectmcp: --answer sample-1: give the text that the model writes, as --answer"
+        " 'sample-1=\"TEXT\"'\n"
+    )
+
+
+# ---- mistakes ----
 
 
 @pytest.mark.parametrize(
