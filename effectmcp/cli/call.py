@@ -17,7 +17,7 @@ from ..errors import (
 )
 from ..protocol.revisions import HANDSHAKES
 from .channels import Raw, add_version, channel_to, check_timeout, headers_of
-from .given_answers import answers_in, split
+from .given_answers import SamplingDeclined, answers_in, split
 from .output import say_error
 from .printing import DECLINED, ERROR, FAILED, UNWRITTEN, print_error, print_result
 from .schemas import properties_of, takes_text
@@ -156,6 +156,10 @@ async def _call(options: argparse.Namespace) -> int:
         raise
     except ArgumentsError as exc:
         raise UsageError(str(exc)) from None
+    except SamplingDeclined as exc:
+        terminal.clear()
+        say_error(str(exc))
+        return DECLINED
     except (EffectMCPError, TimeoutError) as exc:
         terminal.clear()
         print_error(exc)

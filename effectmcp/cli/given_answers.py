@@ -9,18 +9,36 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..canonical import JSON, parse
-from ..errors import CanonicalError, UsageError
+from ..errors import CanonicalError, EffectMCPError, UsageError
 from .fields import check_of
 from .printable import json_text
 from .questions import fields_of, is_sampling, text_of
 from .schemas import dict_in, list_in
 
-__all__ = ["answers_in", "response_to", "split", "unanswered"]
+__all__ = ["SamplingDeclined", "answers_in", "response_to", "split", "unanswered"]
 
 _ACTIONS: Final = ("accept", "decline", "cancel")
 
 #: The number of characters of a wrong answer that its error repeats.
 _LONGEST_SHOWN: Final = 1_000
+
+
+class SamplingDeclined(EffectMCPError):
+    """Raised when the user declined a sampling request of 2026-07-28, to end the call.
+
+    The server does not wait for a response, and the protocol has none for "the user said
+    no" (Sampling, Error Handling).
+
+    Attributes:
+        key: The key of the question.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+    def __str__(self) -> str:
+        return f"{self.key} was declined, so the call has ended"
 
 
 def split(text: str) -> tuple[str, str]:

@@ -11,7 +11,8 @@ from ..client.channels import Channel
 from ..client.errors import ReplyError
 from ..client.handshakes import HandshakeAdapter
 from ..errors import Dismissed, UsageError
-from .given_answers import response_to, unanswered
+from .given_answers import SamplingDeclined, response_to, unanswered
+from .questions import is_sampling
 from .schemas import dict_in
 from .terminal import Terminal
 from .trace import Trace
@@ -76,6 +77,7 @@ class UserClient(Client):
         Raises:
             UsageError: If there is no terminal, and an answer was not given or does not
                 fit.
+            SamplingDeclined: If the user declined a sampling request of 2026-07-28.
             ReplyError: If the client does not declare the capability for a question.
         """
         if self._trace is not None:
@@ -98,6 +100,10 @@ class UserClient(Client):
         self.was_refused |= any(map(_is_refusal, found.values()))
         if self._trace is not None:
             self._trace.answered(found)
+        for key, question in pending.questions.items():
+            if is_sampling(question) and _is_refusal(found[key]):
+                if not self.has_session:
+                    raise SamplingDeclined(key)
         return found
 
     def _is_of_user(self, question: Mapping[str, Any]) -> bool:

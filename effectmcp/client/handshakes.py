@@ -576,7 +576,7 @@ class HandshakeAdapter:
                     question.id.is_answered.set()
                     continue
                 call.strays = [one for one in call.strays if one["id"] != question.id]
-                reply = {"jsonrpc": "2.0", "id": question.id, "result": response}
+                reply = _reply(question, response)
                 try:
                     await self._channel.tell(reply, self._headers)
                 except ValueError:
@@ -707,6 +707,17 @@ class HandshakeAdapter:
     async def _subscribe(self, method: str, uri: str) -> None:
         message = self._request(method, {"uri": uri})
         result_of(await self._exchange(message, self._heard), has_state=False)
+
+
+def _reply(question: _HeldQuestion, response: JSON) -> dict[str, JSON]:
+    reply: dict[str, JSON] = {"jsonrpc": "2.0", "id": question.id}
+    if question.request["method"] == "sampling/createMessage":
+        action = response.get("action") if isinstance(response, dict) else None
+        if action in ("decline", "cancel"):
+            # The result of sampling has no actions (2025-11-25, Sampling, Error Handling).
+            error = {"code": -1, "message": "User rejected sampling request"}
+            return {**reply, "error": error}
+    return {**reply, "result": response}
 
 
 _VERSION: Final = "MCP-Protocol-Version"

@@ -214,6 +214,38 @@ def test_answer_to_sampling_of_another_type_is_refused(
     )
 
 
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+def test_declined_sampling_ends_the_call(action: str, capsys: Output) -> None:
+    """In 2026-07-28, a server does not wait for a response, and is sent none."""
+    argv = ("--answer", f'sample-1={{"action": "{action}"}}')
+    assert sample(*argv, "--raw") == DECLINED
+    printed = capsys.readouterr()
+    assert printed.err.endswith(
+        "\neffectmcp: sample-1 was declined, so the call has ended\n"
+    )
+    assert printed.err.count('"method": "tools/call"') == 1
+    assert printed.out == ""
+
+
+def test_declined_sampling_is_reported_in_a_session(capsys: Output) -> None:
+    argv = ("--answer", 'question-1={"action": "decline"}')
+    assert sample(*argv, "--version", "2025-11-25") == DECLINED
+    assert capsys.readouterr().out == "The user declined.\n"
+
+
+def test_declined_sampling_cancels_a_task(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    asked = {"s": {"method": "sampling/createMessage", "params": {"messages": []}}}
+    working = announced(pollIntervalMs=0)
+    asks = described("input_required", inputRequests=asked)
+    argv = ("--answer", 's={"action": "decline"}')
+    status, channel = called(monkeypatch, working, asks, {}, argv=argv)
+    assert status == DECLINED
+    assert channel.sent[-1].message["method"] == "tasks/cancel"
+    assert capsys.readouterr().err.endswith("s was declined, so the call has ended\n")
+
+
 # ---- mistakes ----
 
 
@@ -908,6 +940,15 @@ def test_keys_that_decline(key: str, said: str) -> None:
     status, text = ended(child)
     assert status == DECLINED
     assert said in text
+
+
+def test_key_that_declines_sampling() -> None:
+    child = spawned("call", EVERYTHING, "test_sampling", "prompt=Hello")
+    child.expect("user: Hello")
+    child.send("\x04")
+    status, text = ended(child)
+    assert status == DECLINED
+    assert "sample-1 was declined, so the call has ended" in text
 
 
 def test_ctrl_c_ends_it_and_leaves_the_terminal_as_it_was() -> None:

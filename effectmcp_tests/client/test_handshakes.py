@@ -298,6 +298,25 @@ async def test_ways_out_of_a_question(how: Any, action: str) -> None:
         assert (await client.call_tool("tool")).text == action
 
 
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+async def test_refused_sampling_is_answered_with_an_error(action: str) -> None:
+    """ "User rejected sampling request: `-1`" (2025-11-25, Sampling, Error Handling)."""
+
+    async def serve(asking: Asking) -> Any:
+        messages = {"messages": [], "maxTokens": 5}
+        return said(await asking.ask("sampling/createMessage", messages))
+
+    rejected = {"code": -1, "message": "User rejected sampling request"}
+    for answered, heard in (({"action": action}, rejected), ("no", "no")):
+        async with Legacy(serve).client(sample=lambda sampling: "Hi") as client:
+            call = client.start("tools/call", {"name": "tool", "arguments": {}})
+            pending = await call.round()
+            assert isinstance(pending, Pending)
+            result = await call.round(dict.fromkeys(pending.questions, answered))
+            assert isinstance(result, Result)
+            assert result.text == str(heard)
+
+
 async def asks_once(asking: Asking) -> Any:
     await asking.ask()
     return DONE
