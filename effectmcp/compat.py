@@ -23,7 +23,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar
 
 from attrs import frozen
 from typing_extensions import TypeForm
@@ -41,7 +41,16 @@ from .effects.questions import (
 )
 from .errors import Declined, SchemaError
 
-__all__ = ["FLOW_MARK", "Context", "Elicited", "awaits_effects"]
+__all__ = [
+    "FLOW_MARK",
+    "AcceptedElicitation",
+    "CancelledElicitation",
+    "Context",
+    "DeclinedElicitation",
+    "Elicited",
+    "awaits_effects",
+    "forgotten_mark",
+]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -51,16 +60,38 @@ FLOW_MARK: Final = "__effectmcp_flow__"
 
 
 @frozen
-class Elicited(Generic[T]):
-    """The result of `Context.elicit`.
+class AcceptedElicitation(Generic[T]):
+    """The user has filled in the form.
 
     Attributes:
+        data: The form, filled in.
         action: The user's action.
-        data: The filled-in form, if the user accepted.
     """
 
-    action: Literal["accept", "decline", "cancel"]
-    data: T | None = None
+    data: T
+    action: Literal["accept"] = "accept"
+
+
+@frozen
+class DeclinedElicitation:
+    """The user has refused."""
+
+    action: Literal["decline"] = "decline"
+    data: None = None
+
+
+@frozen
+class CancelledElicitation:
+    """The user has closed the form."""
+
+    action: Literal["cancel"] = "cancel"
+    data: None = None
+
+
+#: The result of `Context.elicit`: after `action == "accept"`, `data` is the form.
+Elicited: TypeAlias = (
+    AcceptedElicitation[T] | DeclinedElicitation | CancelledElicitation
+)
 
 
 class Context:
@@ -70,11 +101,11 @@ class Context:
         """Ask the user to fill in a form."""
         match await Outcome(Elicit(message, schema)):
             case Accepted(value):
-                return Elicited("accept", value)
+                return AcceptedElicitation(value)
             case Declined():
-                return Elicited("decline")
+                return DeclinedElicitation()
             case _:
-                return Elicited("cancel")
+                return CancelledElicitation()
 
     async def sample(
         self,
@@ -117,6 +148,32 @@ class Context:
     async def error(self, message: str) -> None:
         """Send a log message."""
         await Log("error", message)
+
+
+def forgotten_mark(function: Any, hints: Mapping[str, Any]) -> str | None:
+    """Return the problem of a function whose `Context` would not be filled in.
+
+    Args:
+        function: The function.
+        hints: The annotations of its parameters.
+    """
+    for name, hint in hints.items():
+        if hint is Context and not hasattr(function, FLOW_MARK):
+            return (
+                f"{function.__name__}({name}): a function with a Context needs"
+                " @awaits_effects (from effectmcp.compat), below the decorator that"
+                " registers it"
+            )
+        package = str(getattr(hint, "__module__", "")).partition(".")[0]
+        if package in ("fastmcp", "mcp") and getattr(hint, "__name__", "") == "Context":
+            return (
+                f"{function.__name__}({name}): this is the Context of {package}, which a"
+                " handler cannot take, as it runs again in each round. In a bridge"
+                f" (effectmcp.bridge.{package}), a step can: `{name}: Context ="
+                " Provided()`. To ask with ctx.elicit, take the Context of"
+                " effectmcp.compat, with @awaits_effects"
+            )
+    return None
 
 
 def awaits_effects(

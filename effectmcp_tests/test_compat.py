@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
+from importlib import import_module
 from typing import Any
 
+import anyio
 import pytest
+import trio
+import trio.lowlevel
 from attrs import frozen
 
 from effectmcp import (
@@ -24,7 +29,13 @@ from effectmcp import (
     Server,
     Step,
 )
-from effectmcp.compat import Context, Elicited, awaits_effects
+from effectmcp.compat import (
+    AcceptedElicitation,
+    CancelledElicitation,
+    Context,
+    DeclinedElicitation,
+    awaits_effects,
+)
 from effectmcp.drivers.sync import handle
 from effectmcp.state import Keys, make_key
 from effectmcp.testing import play
@@ -245,8 +256,10 @@ def test_another_await_is_explained_in_the_log(
         return Played(app)
 
     assert asyncio.run(main()).text.startswith("Internal error")
-    assert "Wrap other awaits in Step(...)" in caplog.text
-    assert "Gather(...)" in caplog.text
+    assert "wrap it in a `Step`" in caplog.text
+    assert "`Gather`" in caplog.text
+    # The line of the handler, not of the library.
+    assert f"Error: {__file__}:" in caplog.text
 
 
 def test_without_the_mark_an_effect_cannot_be_awaited(
@@ -349,5 +362,77 @@ def test_context_asks_and_tells_what_effects_do() -> None:
 
 
 def test_elicited_is_a_value() -> None:
-    assert Elicited("accept", 1) == Elicited("accept", 1)
-    assert Elicited("decline").data is None
+    assert AcceptedElicitation(1) == AcceptedElicitation(1)
+    assert AcceptedElicitation(1).action == "accept"
+    for refused in (DeclinedElicitation(), CancelledElicitation()):
+        assert refused.data is None
+
+
+async def over_anyio() -> str:
+    await anyio.sleep(1)
+    return "never"
+
+
+async def over_trio() -> str:
+    await trio.lowlevel.checkpoint()
+    return "never"
+
+
+async def over_helper() -> str:
+    await _helper()
+    return "never"
+
+
+async def _helper() -> None:
+    await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("function", [over_anyio, over_trio, over_helper, over_sleep])
+def test_foreign_await_is_located_where_its_author_wrote_it(
+    function: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = server()
+    app.tool(awaits_effects(function))
+    assert Played(app).text.startswith("Internal error")
+    author = _helper if function is over_helper else function
+    line = author.__code__.co_firstlineno + 1
+    last = caplog.text.rstrip().splitlines()[-1]
+    assert f"Error: {__file__}:{line}: " in last
+    assert last.endswith(
+        "A handler may await effects only: wrap it in a `Step`, and ask several things at"
+        " once with `Gather`"
+    )
+
+
+def test_forgotten_mark_is_named() -> None:
+    async def book(date: str, ctx: Context) -> str:
+        return date
+
+    words = (
+        "book(ctx): a function with a Context needs @awaits_effects (from"
+        " effectmcp.compat), below the decorator that registers it"
+    )
+    with pytest.raises(SchemaError, match=f"^{re.escape(words)}$"):
+        server().tool(book)
+    with pytest.raises(SchemaError, match="needs @awaits_effects"):
+        server().prompt(book)
+    server().tool(awaits_effects(book))
+
+
+@pytest.mark.parametrize("package", ["fastmcp", "mcp.server.mcpserver"])
+def test_context_of_another_sdk_is_named(package: str) -> None:
+    theirs = import_module(package).Context
+
+    async def book(date: str, ctx: Any) -> str:
+        return date
+
+    book.__annotations__["ctx"] = theirs
+    name = package.partition(".")[0]
+    with pytest.raises(
+        SchemaError, match=f"the Context of {name}.*effectmcp.bridge.{name}"
+    ):
+        server().tool(book)
+    with pytest.raises(
+        SchemaError, match=f"the Context of {name}.*effectmcp.bridge.{name}"
+    ):
+        server().tool(awaits_effects(book))

@@ -29,6 +29,7 @@ from typing import Any, Final, TypeAlias
 
 from attrs import define
 
+from ..author_files import is_authors
 from ..effects.base import Effect
 from ..errors import NotAnEffectError, Signal, Suspended, UsageError
 from ..logs import logger_for
@@ -194,7 +195,7 @@ def where(running: Running | None) -> str | None:
     This is a loop because a flow may be nested deeper than Python's recursion limit.
     For reports: docs/internals/replay.md#d2.
     """
-    found = None
+    found = authors = None
     current: Any = running
     while current is not None:
         if type(current) is GeneratorType:
@@ -208,7 +209,11 @@ def where(running: Running | None) -> str | None:
             )
         if frame is None or frame.f_code in _OURS:
             break
+        # A foreign await ends deep in its library: the author needs the line that began.
+        if type(running) is CoroutineType and is_authors(frame.f_code.co_filename):
+            authors = frame
         found, current = frame, inner
+    found = authors or found
     return None if found is None else f"{found.f_code.co_filename}:{found.f_lineno}"
 
 

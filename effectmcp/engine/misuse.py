@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ..author_files import authors_line
 from ..effects.base import Effect
 from ..errors import UsageError
 from .generators import is_running
@@ -70,7 +71,8 @@ def awaited(error: BaseException, running: object) -> BaseException:
         and isinstance(error, (RuntimeError, AttributeError))
         and any(words in str(error) for words in _NO_LOOP)
     ):
-        known = UsageError(f"{str(error).rstrip('.')}. {_EFFECTS_ONLY}")
+        said = str(error).partition("\n")[0].rstrip(".")
+        known = UsageError(f"{said}. {_EFFECTS_ONLY}", where=authors_line(error))
         known.__cause__ = error
         return known
     return error
@@ -80,11 +82,12 @@ def awaited(error: BaseException, running: object) -> BaseException:
 _NO_LOOP: Final = (
     *("no running event loop", "no current event loop"),  # gather() raises the latter
     *("must be called from async context", "'RunContext' object has no attribute"),
+    *("unknown async library", "running on any asynchronous event loop"),
 )
 
 _EFFECTS_ONLY: Final = (
-    "A handler may await effects only. Wrap other awaits in Step(...), and ask several"
-    " things at once with Gather(...)"
+    "A handler may await effects only: wrap it in a `Step`, and ask several things at"
+    " once with `Gather`"
 )
 
 

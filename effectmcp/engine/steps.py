@@ -265,10 +265,12 @@ def _spec(function: Callable[..., Any]) -> StepSpec:
                 f" {exc}"
             ) from None
     call = getattr(function, "__call__", None)  # noqa: B004  # an async __call__
+    # A decorator's wrapper may be async though the function is not. A plain one usually
+    # returns what the function returns, so then that decides.
+    called = (function, inspect.unwrap(function), call)
     return StepSpec(
         returns=returns,
-        is_async=inspect.iscoroutinefunction(inspect.unwrap(function))
-        or inspect.iscoroutinefunction(call),
+        is_async=any(map(inspect.iscoroutinefunction, called)),
         provided=provided_names(function),
         is_judged_again=any(map(is_made_whole, classes)),
     )

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
 from attrs import frozen
 
 from ..canonical import JSON
-from ..compat import FLOW_MARK
+from ..compat import FLOW_MARK, forgotten_mark
 from ..engine.steps import provided_names
 from ..errors import ArgumentsError, SchemaError
 from ..lowlevel import InputRequired, given_parameter, make_flow, without
@@ -118,6 +118,9 @@ def make_handler(
         )
     called = inner if inspect.isroutine(inner) else type(inner).__call__
     hints = read_signature(function).hints
+    problem = forgotten_mark(inner, hints)
+    if problem is not None:
+        raise SchemaError(problem)
     returns = hints.get("return")
     author = function
     kind = _kind(called, inner, returns)

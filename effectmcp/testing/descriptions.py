@@ -5,9 +5,9 @@ from __future__ import annotations
 import reprlib
 from typing import Any, Final
 
+from ..author_files import is_authors
 from ..effects.base import Effect
 from ..effects.steps import Step, StepFunction
-from .sanitizer import is_authors
 
 __all__ = ["describe", "place_of"]
 

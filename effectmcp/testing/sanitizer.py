@@ -23,26 +23,25 @@ import datetime as dt
 import os
 import random
 import sys
-import sysconfig
 import time
 import uuid
 import zoneinfo
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from attrs import frozen
 
+from ..author_files import INSTALLED, is_authors
 from ..engine import development
 from ..logs import logger_for
 
 if TYPE_CHECKING:
     from ..server.app import Server
 
-__all__ = ["Sanitizer", "Sight", "is_authors", "make_strict", "watching_now"]
+__all__ = ["Sanitizer", "Sight", "make_strict", "watching_now"]
 
 logger = logger_for("effectmcp.testing")
 
@@ -185,26 +184,6 @@ _TELLING: Final = {"random": _CHANCE, "uuid": _UNIQUE, "secrets": _CHANCE}
 _OURS: Final = str(Path(__file__).parent.parent) + os.sep
 
 
-#: Folders of Python's own files. Installed packages may be anywhere, but the name of
-#: their folder is one of two.
-_STDLIB: Final = tuple(
-    {
-        sysconfig.get_paths()[name] + os.sep
-        for name in ("stdlib", "platstdlib")
-        if name in sysconfig.get_paths()
-    }
-)
-_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
-
-
-@lru_cache(4096)
-def is_authors(file: str) -> bool:
-    """Whether a file is an author's: not Python's, installed, generated or ours."""
-    return not file.startswith(("<", _OURS, *_STDLIB)) and (
-        _INSTALLED.isdisjoint(Path(file).parts)
-    )
-
-
 def _package_of(function: Callable[..., Any] | None) -> str:
     """Return the folder of a handler's package; an impossible path if not known."""
     name = getattr(function, "__module__", None) or ""
@@ -343,7 +322,7 @@ def _through_packages(
         name = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if file.startswith(_OURS) or name in _REPORTING or "importlib" in file:
             return None, ""
-        if not _INSTALLED.isdisjoint(Path(file).parts):
+        if not INSTALLED.isdisjoint(Path(file).parts):
             package = name
         frame = frame.f_back
     return None, ""

@@ -143,8 +143,8 @@ def test_not_an_effect_of_a_foreign_await(value: object) -> None:
     running = aask()
     text = not_an_effect(node(running=running), value)
     assert "A handler may await effects only" in text
-    assert "Step(...)" in text
-    assert "Gather(...)" in text
+    assert "wrap it in a `Step`" in text
+    assert "`Gather`" in text
     running.close()
 
 
@@ -189,8 +189,8 @@ def test_foreign_await_without_its_loop_is_explained(handler: Any) -> None:
     assert isinstance(stop, Raised)
     assert isinstance(stop.error, UsageError)
     assert str(stop.error).endswith(
-        ". A handler may await effects only. Wrap other awaits in Step(...), and ask"
-        " several things at once with Gather(...)"
+        ". A handler may await effects only: wrap it in a `Step`, and ask"
+        " several things at once with `Gather`"
     )
     assert isinstance(stop.error.__cause__, (RuntimeError, AttributeError))
 
@@ -207,7 +207,7 @@ def test_gather_of_asyncio_inside_of_its_loop_is_explained() -> None:
     assert isinstance(stop, Raised)
     assert isinstance(stop.error, NotAnEffectError)
     assert "_GatheringFuture" in str(stop.error)
-    assert "ask several things at once with Gather(...)" in str(stop.error)
+    assert "ask several things at once with `Gather`" in str(stop.error)
 
 
 def test_args_that_are_not_a_tuple_are_refused() -> None:

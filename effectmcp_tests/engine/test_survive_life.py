@@ -1260,8 +1260,8 @@ def test_foreign_await_in_a_coroutine() -> None:
     stop = trio.run(main)
     assert isinstance(stop, Raised)
     assert isinstance(stop.error, NotAnEffectError)
-    assert "Step(...)" in stop.error.problem
-    assert "Gather(...)" in stop.error.problem
+    assert "`Step`" in stop.error.problem
+    assert "`Gather`" in stop.error.problem
 
 
 def not_a_message() -> Flow[Any]:

@@ -43,6 +43,12 @@ from effectmcp import (
     form,
     step,
 )
+from effectmcp.compat import (
+    AcceptedElicitation,
+    CancelledElicitation,
+    Context,
+    DeclinedElicitation,
+)
 from effectmcp.testing import Dialogue, play, play_script
 
 
@@ -180,6 +186,20 @@ def again(title: str) -> Flow[int]:
 async def awaited() -> str:
     assert_type(await Elicit("How many?", int), int)
     return await Step(charge_later, 3)
+
+
+async def migrated(ctx: Context) -> str:
+    answer = await ctx.elicit("How many?", int)
+    if answer.action == "accept":
+        assert_type(answer.data, int)
+    else:
+        assert_type(answer.data, None)
+    match answer:
+        case AcceptedElicitation(data):
+            assert_type(data, int)
+        case DeclinedElicitation() | CancelledElicitation():
+            assert_type(answer.action, Literal["decline", "cancel"])
+    return ""
 
 
 def wizard() -> Flow[str]:
