@@ -8,6 +8,7 @@
     │   ├── OutputError             a result that does not fit its outputSchema
     │   ├── CanonicalError          a value that JSON cannot carry unchanged
     │   ├── StepError               a step that cannot be recorded or was misused
+    │   │   └── LoopError               async code that needs another event loop
     │   ├── NondeterminismError     a handler whose replay asks another question
     │   ├── BudgetError             a handler that loops without ever asking
     │   ├── KeysError               a state key that protects nothing
@@ -61,6 +62,7 @@ __all__ = [
     "InvalidAnswer",
     "KeysError",
     "LedgerError",
+    "LoopError",
     "NondeterminismError",
     "NotAnEffectError",
     "OutputError",
@@ -141,6 +143,31 @@ class CanonicalError(UsageError):
 
 class StepError(UsageError):
     """Raised for a step whose arguments, result or options are not allowed."""
+
+
+class LoopError(StepError):
+    """Raised for an async function, or a lifespan, that needs another event loop.
+
+    Attributes:
+        name: The function.
+        runs: The loop that runs: `trio` or `asyncio`.
+        needs: The loop that it needs.
+        error: What the library said.
+    """
+
+    def __init__(
+        self, name: str, runs: str, needs: str, error: str, *, where: str | None = None
+    ) -> None:
+        super().__init__(
+            f"{name} needs {needs}, and {runs} runs here ({error}). Give"
+            f" Server(loop={needs!r}) or --loop {needs}, or serve from a host that runs"
+            f" {needs}",
+            where=where,
+        )
+        self.name = name
+        self.runs = runs
+        self.needs = needs
+        self.error = error
 
 
 class NondeterminismError(UsageError):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..canonical import JSON, parse
+from ..client.channels import Channel
+from ..drivers.loops import run
 from ..effects.questions import Root
 from ..errors import (
     ArgumentsError,
@@ -16,12 +19,20 @@ from ..errors import (
     UsageError,
 )
 from ..protocol.revisions import HANDSHAKES
-from .channels import Raw, add_version, channel_to, check_timeout, headers_of
+from .channels import (
+    Raw,
+    add_version,
+    channel_to,
+    check_timeout,
+    headers_of,
+    loop_of,
+)
 from .given_answers import SamplingDeclined, answers_in, split
+from .loop_option import add_loop
 from .output import say_error
 from .printing import DECLINED, ERROR, FAILED, UNWRITTEN, print_error, print_result
 from .schemas import properties_of, takes_text
-from .signals import ending
+from .signals import ending, interrupting
 from .terminal import Terminal
 from .trace import Trace
 
@@ -109,19 +120,19 @@ def add(parsers: Any) -> None:
         action="store_true",
         help="print all messages unchanged, including answers",
     )
+    add_loop(parser)
     parser.set_defaults(run=_run, list="arguments")
 
 
 def _run(options: argparse.Namespace) -> int:
-    import trio
-
     with ending():
-        status: int = trio.run(_call, options)
-    return status
+        channel = channel_to(options.target, headers_of(options.header), options.loop)
+        loop = loop_of(channel)
+        with interrupting(loop):
+            return run(loop, partial(_call, options, channel))
 
 
-async def _call(options: argparse.Namespace) -> int:
-    channel = channel_to(options.target, headers_of(options.header))
+async def _call(options: argparse.Namespace, channel: Channel) -> int:
     check_timeout(options.timeout)
     given = answers_in(options.answer, options.answers)
     try:

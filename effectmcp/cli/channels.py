@@ -16,30 +16,44 @@ from ..client.channels import Channel, Frame, Hear
 from ..engine.development import UnperformedEffectWarning
 from ..errors import UsageError
 from ..protocol.revisions import HANDSHAKES, VERSIONS
+from ..server.loop_name import LoopName
 from ..server.target import load_app
 from ..transports.default_keys import VARIABLE, ensure_keys
 from .printable import json_text, printable
 
-__all__ = ["Raw", "add_version", "channel_to", "check_timeout", "headers_of"]
+__all__ = [
+    "Raw",
+    "add_version",
+    "channel_to",
+    "check_timeout",
+    "headers_of",
+    "loop_of",
+]
 
 _MODULE: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _APP: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*|\S*\.py(:[A-Za-z_][\w.]*)?")
 
 
-def channel_to(target: str, headers: Mapping[str, str] | None = None) -> Channel:
+def channel_to(
+    target: str,
+    headers: Mapping[str, str] | None = None,
+    loop: LoopName | None = None,
+) -> Channel:
     """Return a channel to `target`.
 
     Args:
         target: A URL; `module:app` or `file.py:app`, which is run in this process; or a
             command, which is started.
         headers: Headers to send with each request; only for a URL.
+        loop: The loop to run the app on; `None` for the loop that it names.
 
     Raises:
         UsageError: If the app does not exist, `target` is neither a URL nor a command,
-            or the client is not installed.
+            an option is for another kind of target, or the client is not installed.
     """
     try:
         if re.match(r"https?://", target, re.IGNORECASE):
+            _check_loop(loop)
             from ..client import OverHttp
 
             try:
@@ -55,6 +69,7 @@ def channel_to(target: str, headers: Mapping[str, str] | None = None) -> Channel
             from .in_process import InProcess
 
             app = load_app(target)
+            app.loop = loop or app.loop
             # Use the keys of the environment, so that --trace can read states. Without
             # any, use random keys: a warning is of no use here.
             ensure_keys(app, is_alone=False)
@@ -62,6 +77,7 @@ def channel_to(target: str, headers: Mapping[str, str] | None = None) -> Channel
             app.change_rules(development=True)
             warnings.simplefilter("default", UnperformedEffectWarning)
             return InProcess(app)
+        _check_loop(loop)
         from .server_log import LoggedPipes
 
         try:
@@ -82,6 +98,19 @@ def channel_to(target: str, headers: Mapping[str, str] | None = None) -> Channel
         if "effectmcp[client]" not in str(exc):
             raise
         raise UsageError(str(exc)) from None
+
+
+def _check_loop(loop: LoopName | None) -> None:
+    if loop is not None:
+        raise UsageError(
+            "--loop is for a server in this process: module:app, file.py:app"
+        )
+
+
+def loop_of(channel: Channel) -> LoopName | None:
+    """Return the loop that a channel needs; `None` if it runs on every loop."""
+    loop: LoopName | None = getattr(channel, "loop", None)
+    return loop
 
 
 #: RFC 9110, 5.1 and 5.5; servers decode characters beyond ASCII in different ways.

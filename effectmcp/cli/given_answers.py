@@ -72,7 +72,7 @@ def answers_in(given: Sequence[str], file: Path | None) -> dict[str, JSON]:
             text = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
             raise UsageError(
                 f"--answer {key}={text}: {text!r} is not JSON; a string needs quotes:"
-                f" {key}={json.dumps(text)!r}"
+                f" {key}={json.dumps(text)!r}; yes and no are true and false"
             ) from None
     return found
 

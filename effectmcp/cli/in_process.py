@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from ..client import InMemory
-from ..drivers import trio as loop
+from ..drivers.loops import running_loop
 from ..tasks.sqlite import SqliteTasks
 from ..transports.working import working
 
@@ -29,5 +29,5 @@ class InProcess(InMemory):
             if tasks is not None:
                 kept.ttl, kept.poll_interval = tasks.ttl, tasks.poll_interval
             self._app.tasks = kept
-            await self._stack.enter_async_context(working(loop, self._app))
+            await self._stack.enter_async_context(working(running_loop(), self._app))
         return self

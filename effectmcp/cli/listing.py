@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
+from ..client.channels import Channel
+from ..drivers.loops import run
 from ..errors import EffectMCPError, ProtocolError, UsageError
-from .channels import Raw, add_version, channel_to, check_timeout, headers_of
+from .channels import (
+    Raw,
+    add_version,
+    channel_to,
+    check_timeout,
+    headers_of,
+    loop_of,
+)
+from .loop_option import add_loop
 from .output import say_error
 from .printable import json_text, printable
 from .printing import ERROR, print_error
 from .schemas import dict_in, list_in, properties_of
-from .signals import ending
+from .signals import ending, interrupting
 
 __all__ = ["add"]
 
@@ -32,19 +43,19 @@ def add(parsers: Any) -> None:
     add_version(parser)
     parser.add_argument("--timeout", type=float, metavar="SECONDS")
     parser.add_argument("--raw", action="store_true", help="print the messages, too")
+    add_loop(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    import trio
-
     with ending():
-        status: int = trio.run(_list, options)
-    return status
+        channel = channel_to(options.target, headers_of(options.header), options.loop)
+        loop = loop_of(channel)
+        with interrupting(loop):
+            return run(loop, partial(_list, options, channel))
 
 
-async def _list(options: argparse.Namespace) -> int:
-    channel = channel_to(options.target, headers_of(options.header))
+async def _list(options: argparse.Namespace, channel: Channel) -> int:
     check_timeout(options.timeout)
     from ..client import Client
 

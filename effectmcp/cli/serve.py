@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import UsageError
 from ..logs import logger_for
 from ..server.target import load_app
+from .loop_option import add_loop
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from ..server.app import Server
 
 __all__ = ["add"]
@@ -80,6 +79,7 @@ def add(parsers: Any) -> None:
         "--certificate", metavar="FILE", help="serve TLS with this certificate chain"
     )
     parser.add_argument("--key", metavar="FILE", help="the certificate's private key")
+    add_loop(parser)
     parser.add_argument(
         "--tasks",
         metavar="PATH",
@@ -110,20 +110,20 @@ def _run(options: argparse.Namespace) -> int:
         if getattr(options, name) is not None:
             option = name.replace("_", "-")
             raise UsageError(f"--{option} is for --http HOST:PORT")
-    import trio
-
-    from ..transports import stdio
+    from ..transports import program, stdio
 
     # First, because a module may print when it is imported.
     streams = stdio.set_aside()
-    trio.run(partial(stdio.run, _load(options), streams=streams))
+    program.serve_stdio(_load(options), streams)
     return 0
 
 
 def _load(options: argparse.Namespace) -> Server:
     app = load_app(options.target)
+    if options.loop is not None:
+        app.loop = options.loop
     if options.tasks is not None or app.tasks is not None:
-        from ..transports.working import keep_tasks
+        from ..transports.stores import keep_tasks
 
         keep_tasks(app, options.tasks)
     if options.strict:
@@ -138,10 +138,10 @@ def _load(options: argparse.Namespace) -> Server:
 
 
 def _serve_http(options: argparse.Namespace) -> None:
-    import trio
-
+    from ..transports import program
     from ..transports.malloc import give_back_large_blocks
     from ..transports.sessions import SessionLimits
+    from ..transports.sockets import tls_context
     from ..transports.web import Site, is_local, parse_address
 
     host, port = parse_address(options.http)
@@ -161,8 +161,7 @@ def _serve_http(options: argparse.Namespace) -> None:
             " authenticates, or serve from your own program with Site(authenticate=...)",
             options.http,
         )
-    # Checked before anything runs, and again in the workers.
-    context = _context(options.certificate, options.key)
+    files = {"certificate": options.certificate, "key": options.key}
     workers = 1 if options.workers is None else options.workers
     if workers != 1 and (options.strict or options.record):
         raise UsageError("--strict and --record are for one process, without --workers")
@@ -175,29 +174,21 @@ def _serve_http(options: argparse.Namespace) -> None:
             sessions = SessionLimits(leave=options.leave)
         except ValueError:
             raise UsageError(f"--leave {options.leave:g}: give some seconds") from None
-        more = {"site": site, "ssl_context": context, "sessions": sessions}
-        trio.run(partial(_serve_alone, app, host, port, **more))
+        program.serve_http(app, host, port, site=site, sessions=sessions, **files)
     else:
+        import trio
+
+        tls_context(**files)  # before anything runs, and again in the workers
         of = options.target, workers, host, port
-        files = {"certificate": options.certificate, "key": options.key}
-        shared = {"site": site, "tasks": options.tasks, **files}
+        shared = {"site": site, "tasks": options.tasks, "loop": options.loop, **files}
         trio.run(partial(_serve_together, *of, **shared))
-
-
-async def _serve_alone(app: Server, host: str, port: int, **options: Any) -> None:
-    from ..transports import http
-
-    try:
-        listeners = await http.open_listeners(host, port)
-    except OSError as exc:
-        raise _not_bound(host, port, exc) from None
-    await http.run(app, listeners=listeners, **options)
 
 
 async def _serve_together(
     target: str, n: int, host: str, port: int, **options: Any
 ) -> None:
-    from ..transports.workers import BindError, run_workers
+    from ..transports.sockets import BindError, not_bound
+    from ..transports.workers import run_workers
 
     try:
         await run_workers(target, n, host, port, **options)
@@ -207,23 +198,4 @@ async def _serve_together(
             found = found.exceptions[0]
         if not isinstance(found, BindError):
             raise
-        raise _not_bound(host, port, found) from None
-
-
-def _not_bound(host: str, port: int, exc: OSError) -> UsageError:
-    return UsageError(f"cannot listen at {host}, port {port}: {exc.strerror or exc}")
-
-
-def _context(certificate: str | None, key: str | None) -> SSLContext | None:
-    if certificate is None:
-        if key is not None:
-            raise UsageError("--key belongs to a --certificate")
-        return None
-    import ssl
-
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(certificate, key)
-    except OSError as exc:
-        raise UsageError(f"--certificate {certificate}: {exc}") from None
-    return context
+        raise not_bound(host, port, found) from None

@@ -9,7 +9,9 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final
 
-__all__ = ["ending", "stopping"]
+from ..server.loop_name import LoopName
+
+__all__ = ["ending", "interrupting", "stopping"]
 
 _ENDS: Final = ("SIGTERM", "SIGHUP", "SIGQUIT")
 
@@ -44,6 +46,28 @@ def ending() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
         if came:
             signal.raise_signal(came[0])
+
+
+@contextmanager
+def interrupting(loop: LoopName | None) -> Iterator[None]:
+    """Let Ctrl-C raise a `KeyboardInterrupt` at once on asyncio, as it does on trio.
+
+    asyncio itself cancels the program's task, which never learns of that while the
+    terminal is read.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if loop != "asyncio" or not is_default:
+        yield
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

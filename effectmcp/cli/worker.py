@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..drivers.loops import Loop, run, running_loop
 from ..errors import UsageError
 from ..logs import logger_for
 from ..server.target import load_app
+from .loop_option import add_loop
 
 if TYPE_CHECKING:
     from ..server.app import Server
@@ -66,25 +68,24 @@ def add(parsers: Any) -> None:
         help="for an engine: the URL at which it reaches this worker, or a balancer before"
         " several workers; by default the address of --http",
     )
+    add_loop(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    import trio
-
-    from ..drivers import trio as loop
     from ..tasks.restate import RestateTasks
     from ..tasks.restate.engine import parse_url
     from ..tasks.sqlite import SqliteTasks
     from ..transports.default_keys import ensure_keys
+    from ..transports.stores import check_shared, keep_tasks
     from ..transports.web import parse_address
-    from ..transports.working import check_shared, keep_tasks, run_turns
 
     if options.concurrency < 1:
         raise UsageError("--concurrency: give 1 or more")
     if not 0 <= options.grace < float("inf"):
         raise UsageError("--grace: give some seconds, or 0")
     app = load_app(options.target)
+    app.loop = options.loop or app.loop
     ensure_keys(app, is_alone=False)
     if options.tasks is None and app.tasks is None:
         raise UsageError("a worker needs the place of the tasks: give --tasks PATH")
@@ -103,16 +104,24 @@ def _run(options: argparse.Namespace) -> int:
                 " --advertise URL, too"
             )
         at = host, port, options.advertise
-        trio.run(partial(_listen, app, app.tasks, *at, **more))
+        run(app.loop, partial(_listen, app, app.tasks, *at, **more))
     elif options.http is not None or options.advertise is not None:
         raise UsageError(
             "--http and --advertise are for an engine, and these tasks are in a file"
         )
     elif isinstance(app.tasks, SqliteTasks):
-        trio.run(_work, app, options.concurrency, partial(run_turns, loop, app, **more))
+        run(app.loop, partial(_turn, app, **more))
     else:
         raise UsageError(f"{app.tasks!r} is not a file: its tasks run elsewhere")
     return 0
+
+
+async def _turn(app: Server, *, concurrency: int, grace: float) -> None:
+    from ..transports.working import run_turns
+
+    loop = running_loop()
+    work = partial(run_turns, loop, app, concurrency=concurrency, grace=grace)
+    await _work(loop, app, concurrency, work)
 
 
 async def _listen(
@@ -125,48 +134,45 @@ async def _listen(
     concurrency: int,
     grace: float,
 ) -> None:
-    import trio
+    import anyio
 
     from ..tasks.restate.endpoint import serve
 
     try:
-        listeners = await trio.open_tcp_listeners(port, host=host)
+        listener = await anyio.create_tcp_listener(local_host=host, local_port=port)
     except OSError as exc:
         raise UsageError(
             f"cannot listen at {host}, port {port}: {exc.strerror or exc}"
         ) from None
     if advertise is None:
-        host, port = listeners[0].socket.getsockname()[:2]
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
         advertise = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     work = partial(
         serve,
         app,
         tasks,
-        listeners,
+        listener,
         advertise=advertise,
         concurrency=concurrency,
         grace=grace,
     )
-    await _work(app, concurrency, work)
+    await _work(running_loop(), app, concurrency, work)
 
 
-async def _work(app: Server, concurrency: int, work: _Work) -> None:
-    import trio
-
-    from ..drivers import trio as loop
+async def _work(loop: Loop, app: Server, concurrency: int, work: _Work) -> None:
     from ..transports.signals import until_signalled
 
-    shutdown = trio.Event()
+    shutdown = loop.Event()
 
-    async def run() -> None:
-        async with loop.running(app), trio.open_nursery() as nursery:
+    async def serve() -> None:
+        async with loop.running(app), loop.crew() as spawn:
 
-            def give(stop: Any) -> None:
+            def give(stop: Callable[[], None]) -> None:
                 async def obey() -> None:
                     await shutdown.wait()
                     stop()
 
-                nursery.start_soon(obey)
+                spawn(obey)
                 logger.info(
                     "the tasks of %s in %r run here, %d at once",
                     app.name,
@@ -175,6 +181,5 @@ async def _work(app: Server, concurrency: int, work: _Work) -> None:
                 )
 
             await work(give=give)
-            nursery.cancel_scope.cancel()
 
-    await until_signalled(shutdown, run)
+    await until_signalled(shutdown, serve)

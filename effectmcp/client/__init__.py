@@ -55,7 +55,7 @@ else:
     }
 
     __getattr__ = lazy_names(
-        globals(), _LAZY, extra="client", needs=("anyio", "httpx2", "sniffio")
+        globals(), _LAZY, extra="client", needs=("anyio", "httpx2")
     )
 
 

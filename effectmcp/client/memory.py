@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 import attrs
-import sniffio
 
+from ..drivers.loops import running_loop
 from ..exchange.commands import Peer
 from ..protocol.jsonrpc import encode
 from ..state.keys import Keys, make_key
@@ -18,6 +18,7 @@ from .channels import ChannelError, Frame, Hear
 
 if TYPE_CHECKING:
     from ..server.app import Server
+    from ..server.loop_name import LoopName
 
 __all__ = ["InMemory"]
 
@@ -45,6 +46,11 @@ class InMemory:
         """The keys of the server, which can open the states on this channel."""
         return self._app.keys
 
+    @property
+    def loop(self) -> LoopName | None:
+        """The loop that the server names."""
+        return self._app.loop
+
     async def __aenter__(self) -> Self:
         if self._app.keys is None:
             self._app.keys = Keys(make_key(secrets.token_bytes(32)))
@@ -54,7 +60,7 @@ class InMemory:
 
             self._app.ledger = SqliteTasks()
         if not self._app.is_running:
-            await self._stack.enter_async_context(_driver().running(self._app))
+            await self._stack.enter_async_context(running_loop().running(self._app))
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
@@ -71,7 +77,7 @@ class InMemory:
             await hear(json.loads(encode(told)))
 
         try:
-            reply = await _driver().handle(
+            reply = await running_loop().handle(
                 self._app, encode(message), self._peer, send=send
             )
         except BaseException:
@@ -87,7 +93,7 @@ class InMemory:
 
     async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
         """Let the app handle a notification or a response."""
-        await _driver().handle(self._app, encode(message), self._peer)
+        await running_loop().handle(self._app, encode(message), self._peer)
 
     async def attend(
         self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
@@ -100,14 +106,4 @@ class InMemory:
             await hear(json.loads(encode(told)))
 
         ready()
-        await _driver().listen(self._app, session.news, send)
-
-
-def _driver() -> Any:
-    if sniffio.current_async_library() == "trio":
-        from ..drivers import trio
-
-        return trio
-    from ..drivers import asyncio
-
-    return asyncio
+        await running_loop().listen(self._app, session.news, send)

@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
-from asyncio import Lock, sleep
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from asyncio import Event, Lock, Semaphore, sleep
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..effects.base import Effect
@@ -25,7 +25,7 @@ from ..effects.control import FirstOf, TimedOut, Within
 from ..effects.local import Sleep
 from ..effects.steps import Step
 from ..engine.stops import Done, Failure, Want
-from ..errors import StepError
+from ..errors import LoopError, StepError
 from ..exchange.commands import (
     Ask,
     Command,
@@ -54,6 +54,8 @@ from .local import (
     running,
     tell_changes,
 )
+from .loops import Doing
+from .threads import call_in_thread
 from .turns import TurnLoop
 
 if TYPE_CHECKING:
@@ -61,16 +63,22 @@ if TYPE_CHECKING:
     from ..exchange.subscriptions import Subscription
     from ..server.app import Server
     from ..server.changes import Change
+    from ..server.loop_name import LoopName
 
 __all__ = [
     "Bell",
+    "Event",
     "Lock",
+    "Semaphore",
     "attempt",
     "begin",
+    "broken",
     "crew",
     "handle",
+    "in_thread",
     "is_cancel",
     "listen",
+    "name",
     "now",
     "obey",
     "outlast",
@@ -84,7 +92,12 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+#: The name of this loop; see `loops`.
+name: Final[LoopName] = "asyncio"
+
+#: The errors of a channel whose other end has gone.
+broken: Final = (OSError,)
 
 
 async def handle(
@@ -217,15 +230,35 @@ async def _together(running: list[Any]) -> list[Any]:
     # Not a TaskGroup, whose groups of exceptions would hide a StepError.
     tasks = [asyncio.ensure_future(one) for one in running]
     try:
-        return list(await asyncio.gather(*tasks))
+        # Not `gather`, which would pass each cancellation of this task on.
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in tasks:
+            if task.done() and (error := task.exception()) is not None:
+                raise error
+        return [task.result() for task in tasks]
     finally:
         await _end(tasks)
 
 
-async def _end(tasks: list[asyncio.Future[Any]]) -> None:
+async def _end(tasks: Collection[asyncio.Future[Any]]) -> None:
+    """Cancel tasks, and wait for all of them.
+
+    Each is cancelled only once. A scope of anyio cancels its own task until that ends; if
+    this were passed on, it would break through the shields of another task's cleanup.
+    """
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    cancellation: asyncio.CancelledError | None = None
+    while left := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(left)
+        except asyncio.CancelledError as exc:
+            cancellation = exc
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # read, or asyncio would report it as lost
+    if cancellation is not None:
+        raise cancellation
 
 
 async def _value(
@@ -294,6 +327,8 @@ async def _call(
         try:
             async with _within(job.timeout):
                 return Done(await _once(performer, job, has_own_task))
+        except LoopError:
+            raise  # not an outcome
         except Exception as exc:
             if job.is_last(tried, exc):
                 return Failure(exc)
@@ -318,11 +353,17 @@ async def _once(performer: Performer, job: Job, has_own_task: bool) -> Any:
         # Abandoned when cancelled: a thread cannot be cancelled, but its awaiting task
         # can.
         call = functools.partial(job.fresh_context().run, job.call)
-        return await _in_thread(call, job.function, performer.party, performer.each)
+        return await in_thread(call, job.function, performer.party, performer.each)
     if has_own_task:
-        return await job.acall(is_cancel)
+        return await job.acall(is_cancel, name)
     context = job.fresh_context()
-    return await loop.create_task(job.acall(is_cancel), context=context)
+    task = loop.create_task(job.acall(is_cancel, name), context=context)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        await _end([task])
+        raise
+    return task.result()
 
 
 def is_cancel(exc: BaseException) -> bool:
@@ -383,7 +424,7 @@ async def listen(app: Server, subscription: Subscription | News, send: Send) -> 
 
 
 async def _aside(call: Callable[[], Any]) -> Any:
-    return await _in_thread(call, call, None, _ASIDE)
+    return await in_thread(call, call, None, _ASIDE)
 
 
 #: How many threads read tasks for subscriptions at once.
@@ -391,14 +432,20 @@ _ASIDE: Final = 20
 
 _lanes: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Lanes]] = WeakKeyDictionary()
 
-#: Lanes limit the threads. An executor of its own, as the loop's has six on two cores.
-_THREADS: Final = ThreadPoolExecutor(10_000, "effectmcp")
 
-
-async def _in_thread(
+async def in_thread(
     call: Callable[[], T], function: object, party: str | None, each: int
 ) -> T:
-    """Call a function in a thread, once there is room in its lane."""
+    """Call a function in a thread, once there is room in its lane.
+
+    If the caller is cancelled, the thread continues, and its outcome is dropped.
+
+    Args:
+        call: The function to call.
+        function: The function that the lane belongs to.
+        party: The party of the client, if any.
+        each: How many threads the lane has.
+    """
     loop = asyncio.get_running_loop()
     lanes = _lanes.get(loop)
     if lanes is None:
@@ -413,7 +460,7 @@ async def _in_thread(
     lanes.enter(ticket, start)
     try:
         await started
-        doing = _THREADS.submit(call)
+        doing = call_in_thread(call)
     except BaseException:
         lanes.leave(ticket)
         raise
@@ -448,41 +495,71 @@ def spawn(work: Doing) -> None:
 
 @asynccontextmanager
 async def crew() -> AsyncIterator[Callable[[Doing], None]]:
-    """Yield a function that starts a background task; cancel those left at the end."""
+    """Yield a function that starts a background task; cancel those left at the end.
+
+    If one fails, the block is cancelled, and the error is raised.
+    """
     started: set[asyncio.Task[None]] = set()
+    failures: list[BaseException] = []
+    host = asyncio.current_task()
+    assert host is not None
+    cancellations = host.cancelling()
+    is_over = False
 
     def start(work: Doing) -> None:
         task = asyncio.get_running_loop().create_task(work())
         started.add(task)
-        task.add_done_callback(started.discard)
+        task.add_done_callback(ended)
+
+    def ended(task: asyncio.Task[None]) -> None:
+        started.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            failures.append(error)
+            if not is_over and len(failures) == 1:
+                host.cancel()
 
     try:
         yield start
+    except asyncio.CancelledError:
+        # A cancellation by other code must not be suppressed here. See asyncio.timeout.
+        if not failures or host.cancelling() > cancellations + 1:
+            raise
     finally:
-        for task in started:
-            task.cancel()
-        await asyncio.gather(*started, return_exceptions=True)
+        is_over = True
+        if failures:
+            host.uncancel()
+        await _end(tuple(started))
+    if failures:
+        raise failures[0]
 
 
 async def stoppable(
     work: Callable[[], Awaitable[None]], give: Callable[[Callable[[], None]], None]
 ) -> None:
-    """Run `work()`; pass `give` a function that cancels it. Call this in a new task."""
+    """Run `work()`; pass `give` a function that cancels it."""
     task = asyncio.current_task()
     assert task is not None
-    is_stopped = False
+    cancellations = task.cancelling()
+    is_stopped = is_over = False
 
     def stop() -> None:
         nonlocal is_stopped
-        is_stopped = True
-        task.cancel()
+        if not (is_stopped or is_over):  # `uncancel` below undoes only one
+            is_stopped = True
+            task.cancel()
 
     give(stop)
     try:
         await work()
     except asyncio.CancelledError:
-        if not is_stopped:
+        # A cancellation by other code must not be suppressed here. See asyncio.timeout.
+        if not is_stopped or task.cancelling() > cancellations + 1:
             raise
+    finally:
+        is_over = True
+        if is_stopped:
+            task.uncancel()
 
 
 async def within(seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
@@ -538,8 +615,6 @@ async def unless(
         if is_gone:
             task.uncancel()
         beginning.cancel()
-        for other in others:
-            other.cancel()
         if others:
-            await asyncio.gather(*others, return_exceptions=True)
+            await _end(others)
     return None

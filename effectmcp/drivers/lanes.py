@@ -124,12 +124,14 @@ class Performer:
         peer: The client; `None` for a task, which has none.
 
     Attributes:
-        provided: The values that the lifespan provides.
+        provided: The values that the lifespan and the transport provide.
         each: How many threads one function may use at once.
         party: The party of the client.
     """
 
     def __init__(self, app: Server, peer: Peer | None = None) -> None:
         self.provided = app.provided
+        if peer is not None and peer.provided:
+            self.provided = {**app.provided, **peer.provided}
         self.each = app.threads
         self.party = None if peer is None else peer.party

@@ -11,7 +11,7 @@ import random
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from contextvars import Context, copy_context
 from functools import partial
 from types import GeneratorType, MappingProxyType
@@ -30,6 +30,7 @@ from ..engine.steps import given_names, spec_of, step_name
 from ..engine.stops import Done
 from ..errors import StepError, TaskStoreError, UsageError
 from ..logs import logger_for
+from .wrong_loops import check_loop, loop_error, opening, running_name
 
 if TYPE_CHECKING:
     from ..exchange.commands import Invoke
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ..exchange.subscriptions import Subscription
     from ..server.app import Server
     from ..server.changes import Change
+    from ..server.loop_name import LoopName
 
 __all__ = [
     "FUNCTIONS",
@@ -47,6 +49,7 @@ __all__ = [
     "Ringing",
     "ask_client",
     "at_once",
+    "check_open",
     "contain",
     "is_never",
     "job_of_invoke",
@@ -118,16 +121,23 @@ class Job:
             contain(exc, self._name(), is_never)
             raise
 
-    async def acall(self, is_cancel: IsCancel) -> Any:
+    async def acall(self, is_cancel: IsCancel, runs: LoopName) -> Any:
         """Call the function and await its result, with the exceptions of `call`.
 
         Args:
             is_cancel: Returns whether an exception is this loop's cancellation of a task.
+            runs: The loop that runs.
+
+        Raises:
+            LoopError: If a library needs another loop. Nothing is recorded.
         """
         try:
             return await self._call()
         except BaseException as exc:
             contain(exc, self._name(), is_cancel)
+            wrong = loop_error(exc, self._name(), runs)
+            if wrong is not None:
+                raise wrong from exc
             raise
 
     def fresh_context(self) -> Context:
@@ -419,14 +429,20 @@ async def running(app: Server) -> AsyncIterator[None]:
     Raises:
         UsageError: If the lifespan is not a context manager, or yields neither a mapping
             nor `None`.
+        LoopError: If the server, or its lifespan, needs another loop.
     """
+    runs = running_name()
+    assert runs is not None  # this is async
+    check_loop(app, runs)
     manager = lifespan_of(app)
     if not hasattr(manager, "__aenter__"):
         # A lifespan written for a WSGI host also works here.
         with manager as provided, opened(app, provided):
             yield
         return
-    async with manager as provided:
+    async with AsyncExitStack() as stack:
+        with opening(f"the lifespan of {app!r}", runs):
+            provided = await stack.enter_async_context(manager)
         with opened(app, provided):
             yield
 
@@ -468,3 +484,17 @@ def opened(app: Server, provided: Mapping[Any, Any] | None) -> Iterator[None]:
     finally:
         app.is_running = False
         app.provided = NOTHING
+
+
+def check_open(app: Server) -> None:
+    """Check that the host has opened the lifespan of `app`.
+
+    Raises:
+        UsageError: If it has not; the message contains the line to write.
+    """
+    if app.lifespan is not None and not app.is_running:
+        raise UsageError(
+            f"the lifespan of {app!r} is not open: mounted applications are"
+            " not notified when their host starts and stops. In the host's own lifespan"
+            " write `async with effectmcp.drivers.local.running(app): yield`"
+        )

@@ -55,6 +55,7 @@ from ..exchange.commands import (
 from ..exchange.handle import handle as begin
 from ..exchange.sessions import Inquiry
 from ..logs import logger_for
+from .lanes import Performer
 from .local import (
     NOTHING,
     Job,
@@ -275,7 +276,7 @@ def handle(
         command = next(exchange)
         while True:
             try:
-                outcome = _obey(app, command, send, run_async, wait)
+                outcome = _obey(app, peer, command, send, run_async, wait)
             except Exception as exc:
                 if isinstance(command, (Notify, Ask, Listen)):
                     raise  # an error of the transport
@@ -290,18 +291,24 @@ def handle(
 
 
 def _obey(
-    app: Server, command: Command, send: Send, run_async: RunAsync | None, wait: Wait
+    app: Server,
+    peer: Peer | None,
+    command: Command,
+    send: Send,
+    run_async: RunAsync | None,
+    wait: Wait,
 ) -> Any:
+    provided = Performer(app, peer).provided
     match command:
         case PerformAll(wants, deadline):
             _check_time(deadline)
             return {
-                want.key: perform(want, provided=app.provided, run_async=run_async)
+                want.key: perform(want, provided=provided, run_async=run_async)
                 for want in wants
             }
         case Invoke():
             _check_time(command.deadline)
-            job = job_of_invoke(command, app.provided)
+            job = job_of_invoke(command, provided)
             if job.is_async and run_async is None:
                 raise StepError(
                     f"{name_of(command.function)} is async, and this driver has no event"

@@ -14,20 +14,20 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import trio
-from trio import Lock, sleep
+from trio import Event, Lock, Semaphore, sleep
 
 from ..effects.base import Effect
 from ..effects.control import FirstOf, TimedOut, Within
 from ..effects.local import Sleep
 from ..effects.steps import Step
 from ..engine.stops import Done, Failure, Want
-from ..errors import StepError
+from ..errors import LoopError, StepError
 from ..exchange.commands import (
     Ask,
     Command,
@@ -56,6 +56,7 @@ from .local import (
     running,
     tell_changes,
 )
+from .loops import Doing
 from .turns import TurnLoop
 
 if TYPE_CHECKING:
@@ -63,16 +64,22 @@ if TYPE_CHECKING:
     from ..exchange.subscriptions import Subscription
     from ..server.app import Server
     from ..server.changes import Change
+    from ..server.loop_name import LoopName
 
 __all__ = [
     "Bell",
+    "Event",
     "Lock",
+    "Semaphore",
     "attempt",
     "begin",
+    "broken",
     "crew",
     "handle",
+    "in_thread",
     "is_cancel",
     "listen",
+    "name",
     "now",
     "obey",
     "outlast",
@@ -86,7 +93,12 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+#: The name of this loop; see `loops`.
+name: Final[LoopName] = "trio"
+
+#: The errors of a channel whose other end has gone.
+broken: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 async def handle(
@@ -290,6 +302,8 @@ async def _call(
             # Not `trio.fail_after`: its error is not a TimeoutError, and a step must fail
             # in the same way on every driver.
             raise TimeoutError(f"it took longer than {job.timeout:g} seconds")
+        except LoopError:
+            raise  # not an outcome
         except Exception as exc:
             if job.is_last(tried, exc):
                 return Failure(exc)
@@ -299,6 +313,7 @@ async def _once(performer: Performer, job: Job, has_own_task: bool) -> Any:
     if not job.is_async:
         # Abandoned when cancelled: a thread cannot be cancelled, but its awaiting task
         # can.
+        # `in_thread` would lengthen the way of every call.
         return await trio.to_thread.run_sync(
             job.fresh_context().run,
             job.call,
@@ -306,13 +321,13 @@ async def _once(performer: Performer, job: Job, has_own_task: bool) -> Any:
             limiter=cast(Any, _Limiter(job.function, performer.party, performer.each)),
         )
     if has_own_task:
-        return await job.acall(is_cancel)
+        return await job.acall(is_cancel, name)
     # In a separate task, because only a new task can be given a context.
     outcomes: list[Any] = []
 
     async def run() -> None:
         try:
-            outcomes.append(Done(await job.acall(is_cancel)))
+            outcomes.append(Done(await job.acall(is_cancel, name)))
         except Exception as exc:
             outcomes.append(Failure(exc))
 
@@ -373,14 +388,30 @@ async def listen(app: Server, subscription: Subscription | News, send: Send) -> 
 
 
 async def _aside(call: Callable[[], Any]) -> Any:
-    limiter: Any = _Limiter(call, None, _ASIDE)
-    return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
+    return await in_thread(call, call, None, _ASIDE)
 
 
 #: How many threads read tasks for subscriptions at once.
 _ASIDE: Final = 20
 
 _lanes: Final[trio.lowlevel.RunVar[Lanes]] = trio.lowlevel.RunVar("lanes")
+
+
+async def in_thread(
+    call: Callable[[], T], function: object, party: str | None, each: int
+) -> T:
+    """Call a function in a thread, once there is room in its lane.
+
+    If the caller is cancelled, the thread continues, and its outcome is dropped.
+
+    Args:
+        call: The function to call.
+        function: The function that the lane belongs to.
+        party: The party of the client, if any.
+        each: How many threads the lane has.
+    """
+    limiter: Any = _Limiter(function, party, each)
+    return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
 
 
 class _Limiter(Ticket):

@@ -20,7 +20,8 @@ a command is thrown in unchanged. When the client disconnects, it closes the exc
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from attrs import Factory, field
 
@@ -58,6 +59,9 @@ class Overdue(Exception):
     """
 
 
+_NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+
+
 @record(kw_only=True)
 class Peer:
     """The sender of a message, as the transport knows it.
@@ -71,6 +75,8 @@ class Peer:
         is_busy: Whether the server already asks as many users live as it can.
         seats: Seats for requests that wait for changes, such as subscriptions; `None`
             for no limit.
+        provided: Values of this request for parameters that are `= Provided()`, by name
+            or by annotation; they come before the lifespan's values.
     """
 
     principal: str | None = None
@@ -79,6 +85,7 @@ class Peer:
     session: Session | None = None
     is_busy: bool = False
     seats: Shares | None = None
+    provided: Mapping[Any, Any] = field(default=_NOTHING, eq=False)
 
     @property
     def party(self) -> str | None:

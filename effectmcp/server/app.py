@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, overload
 
@@ -30,6 +31,7 @@ from .features import (
     make_resource,
     make_tool,
 )
+from .loop_name import LOOPS, LoopName
 
 if TYPE_CHECKING:
     from ..content import Annotations, Icon
@@ -80,6 +82,9 @@ class Server:
             before requests are served. It may be async if there is an event loop. Steps
             and plain functions get the values that it yields in their `= Provided()`
             parameters, by name or by annotation.
+        loop: The event loop that its async functions and lifespan need, `"trio"` or
+            `"asyncio"`; every command then runs the server there. By default trio, and
+            any loop of a host.
         observers: Functions that are called with each `Event`.
         timeout: Seconds per request, unless a feature sets its own; `None`: no limit.
         threads: How many threads one blocking function may use at once. One user or,
@@ -122,6 +127,7 @@ class Server:
         tasks: TaskHost | None = None,
         ledger: Ledger | None = None,
         lifespan: Lifespan | None = None,
+        loop: LoopName | None = None,
         observers: Iterable[Observer] = (),
         timeout: float | None = None,
         threads: int = 40,
@@ -138,12 +144,15 @@ class Server:
     ) -> None:
         if page_size < 1:
             raise UsageError(f"Server(page_size={page_size}): give 1 or more")
+        if loop is not None and loop not in LOOPS:
+            raise UsageError(f"Server(loop={loop!r}): give one of {', '.join(LOOPS)}")
         if threads < 1:
             raise UsageError(f"Server(threads={threads}): give 1 or more")
         self.name = name
         self.version = version
         self.instructions = instructions
         self.lifespan = lifespan
+        self.loop: LoopName | None = loop
         self.observers = tuple(observers)
         self.timeout = checked_timeout(f"Server({name!r})", timeout)
         self.threads = threads
@@ -253,6 +262,26 @@ class Server:
     @ledger.setter
     def ledger(self, ledger: Ledger | None) -> None:
         self._ledger = ledger
+
+    def run(self, *, http: str | None = None) -> None:
+        """Serve until the process ends, on standard input and output or over HTTP.
+
+            if __name__ == "__main__":
+                app.run()
+
+        It is `effectmcp serve` for a file that is a program. The command has more options.
+
+        Args:
+            http: The address to serve Streamable HTTP on, such as `127.0.0.1:8000`.
+
+        Raises:
+            UsageError: If the address cannot be used, or this is not the main thread, or a
+                loop runs here.
+            KeysError: If the keys are invalid.
+        """
+        # By name: programs stand on this module, and it imports no loop and no socket.
+        program = import_module("effectmcp.transports.program")
+        program.run_server(self, http)
 
     def change_rules(self, **changes: Any) -> None:
         """Change the rules of all flows, for example in tests."""

@@ -28,6 +28,8 @@ def load_app(target: str) -> Server:
     if not isinstance(found, Server):
         servers = [key for key, one in vars(module).items() if isinstance(one, Server)]
         hint = f"; there is {', '.join(servers)}" if servers else ""
+        if found is None and name not in vars(module):
+            raise UsageError(f"{target!r}: there is no {name!r} in {place}{hint}")
         if inspect.isroutine(found):
             hint += "; functions are not called: name what it makes, app = ...()"
         raise UsageError(f"{target!r}: {name!r} in {place} is not a Server{hint}")

@@ -7,7 +7,7 @@ the mail. Where the row and the mail are kept is up to a `Keeper`.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,24 +31,12 @@ from .turn import (
 
 if TYPE_CHECKING:
     from ..drivers.local import Ringing
+    from ..drivers.loops import Doing, Loop
     from ..server.app import Server
 
-__all__ = ["Keeper", "RunningTurn", "WorkLoop", "is_cancelled"]
+__all__ = ["Keeper", "RunningTurn", "is_cancelled"]
 
 logger = logger_for("effectmcp.tasks")
-
-
-class WorkLoop(Protocol):
-    """`drivers.trio` or `drivers.asyncio`."""
-
-    @property
-    def Bell(self) -> Callable[[], Ringing]: ...
-
-    @property
-    def attempt(self) -> Callable[[Server, Want], Awaitable[Done | Failure]]: ...
-
-    @property
-    def crew(self) -> Callable[[], Any]: ...
 
 
 _cancelled: ContextVar[Callable[[], bool]] = ContextVar("_cancelled")
@@ -102,11 +90,11 @@ class RunningTurn:
         is_stopping: Returns whether no further step should begin.
     """
 
-    _loop: WorkLoop
+    _loop: Loop
     _app: Server
     _keeper: Keeper
     _bell: Ringing
-    _spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
+    _spawn: Callable[[Doing], None]
     _is_stopping: Callable[[], bool]
     _mail: list[Mail] = field(factory=list)
     _outcomes: dict[str, Done | Failure] = field(factory=dict)

@@ -19,11 +19,12 @@ from attrs import define
 from ..errors import TaskStoreError
 from ..exchange.task_rows import Mail, TaskRow
 from ..logs import logger_for
-from .playing import RunningTurn, WorkLoop
+from .playing import RunningTurn
 from .sqlite import Lease, SqliteTasks, TakenOverError
 
 if TYPE_CHECKING:
     from ..drivers.local import Ringing
+    from ..drivers.loops import Loop
     from ..server.app import Server
 
 __all__ = ["work"]
@@ -35,7 +36,7 @@ _PAUSE = 1.0
 
 
 async def work(
-    loop: WorkLoop,
+    loop: Loop,
     app: Server,
     tasks: SqliteTasks,
     *,

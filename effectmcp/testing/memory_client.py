@@ -9,7 +9,6 @@ refused, and states are sealed.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -23,6 +22,7 @@ from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
 from ..shapes.sources import class_source
 from ..state.keys import Keys, make_key
+from .loops import RunAsync, runner_of
 from .values import plain
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class MemoryClient:
         answers: The answers to its questions.
         capabilities: The capabilities that the client declares.
         principal: The user that requests come from.
+        run_async: Runs a coroutine, as `asyncio.run` does; by default on a new loop of
+            the kind that the server names.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class MemoryClient:
         *,
         capabilities: Mapping[str, JSON] = _ALL,
         principal: str | None = None,
+        run_async: RunAsync | None = None,
     ) -> None:
         if app.keys is None:
             app.keys = Keys(make_key(secrets.token_bytes(32)))
@@ -75,6 +78,7 @@ class MemoryClient:
         self.app = app
         self.answers: Answers = {} if answers is None else answers
         self._peer = Peer(principal=principal)
+        self._run_async = runner_of(app.loop) if run_async is None else run_async
         self._meta = {
             PROTOCOL_VERSION: VERSIONS[0],
             CLIENT_INFO: {"name": "MemoryClient", "version": "1"},
@@ -139,7 +143,7 @@ class MemoryClient:
             "params": {**params, "_meta": meta},
         }
         reply = handle(
-            self.app, message, self._peer, send=hear, run_async=asyncio.run
+            self.app, message, self._peer, send=hear, run_async=self._run_async
         ).message
         assert reply is not None
         if "error" in reply:

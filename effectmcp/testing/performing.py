@@ -29,7 +29,8 @@ from .effect_traces import EffectTrace, trace_effects
 from .muting import without_output
 
 if TYPE_CHECKING:
-    from .subjects import RunAsync, Subject
+    from .loops import RunAsync
+    from .subjects import Subject
 
 __all__ = ["Changed", "Fakes", "Performer", "relied_on"]
 

@@ -188,14 +188,16 @@ def effectmcp_client() -> Iterator[Callable[..., MemoryClient]]:
     """Make clients in memory: `effectmcp_client(app, {"Who?": "Ann"})`."""
     from contextlib import ExitStack
 
-    from ..drivers.sync import running
+    from .loops import opened
     from .memory_client import MemoryClient
 
+    runners: dict[Server, Any] = {}
     with ExitStack() as stack:
 
         def make(app: Server, *args: Any, **options: Any) -> MemoryClient:
             if not app.is_running:
-                stack.enter_context(running(app))
+                runners[app] = stack.enter_context(opened(app))
+            options.setdefault("run_async", runners.get(app))
             return MemoryClient(app, *args, **options)
 
         yield make

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
-from collections.abc import Callable, Coroutine, Iterable
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    TypeAlias,
-)
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import attrs
-from attrs import frozen
+from attrs import field, frozen
 
 from ..canonical import JSON
 from ..engine.names import find, name_of
@@ -22,15 +18,13 @@ from ..exchange.calls import checked
 from ..exchange.results import prompt_result, resource_result, tool_result
 from ..schema.written import written
 from ..server.features import Feature, Prompt, Resource, Tool, make_tool
+from .loops import RunAsync, runner_of
 
 if TYPE_CHECKING:
     from ..engine.rules import Rules
     from ..server.app import Server
 
-__all__ = ["Origin", "RunAsync", "Subject", "subject_of", "subjects_of"]
-
-#: Runs a coroutine to its end, as `asyncio.run` does.
-RunAsync: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
+__all__ = ["Origin", "Subject", "subject_of", "subjects_of"]
 
 
 @frozen
@@ -68,7 +62,7 @@ class Subject:
     method: str
     target: str
     origin: Origin | None
-    run_async: RunAsync = asyncio.run
+    run_async: RunAsync = field(factory=partial(runner_of, None))
 
     @property
     def name(self) -> str:
@@ -176,7 +170,7 @@ def subjects_of(app: Server) -> Iterable[Subject]:
         for key, feature in getattr(app, kind).items():
             if feature.handler.kind == "flow":
                 origin = _origin_in(app, feature, kind, key)
-                yield Subject(feature, method, key, origin)
+                yield Subject(feature, method, key, origin, runner_of(app.loop))
 
 
 def _origin(module: str, path: str, kind: str = "", key: str = "") -> Origin | None:

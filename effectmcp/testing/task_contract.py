@@ -11,7 +11,6 @@ effectmcp's own hosts pass the same checks.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -36,6 +35,7 @@ from ..server.app import Server
 from ..state.keys import Keys, make_key
 from ..tasks.playing import is_cancelled
 from .contracts import ContractError
+from .loops import runner_of
 
 __all__ = [
     "TASK_CHECKS",
@@ -172,7 +172,7 @@ class _Process:
         }
         peer = Peer(principal=user)
         reply: Any = sync.handle(
-            self._front, message, peer, run_async=asyncio.run
+            self._front, message, peer, run_async=runner_of(None)
         ).message
         if "error" in reply:
             error = reply["error"]

@@ -14,28 +14,28 @@ host must open the server's lifespan in its own lifespan:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import attrs
 
-from ..drivers.local import running
+from ..drivers.local import check_open, running
+from ..drivers.loops import running_loop
 from ..errors import UsageError
 from ..logs import logger_for
 from ..server.changes import Change
-from ..tasks.playing import WorkLoop
 from . import web
 from .conversation import Conversation, Endpoint
-from .hosting import Beside, Gone, HostLoop, Work, converse
-from .mounted import EVERY_PATH, check_open, prepare
+from .hosting import Gone, Work, converse
+from .mounted import EVERY_PATH, prepare
 from .reading import Calls
 from .sessions import SessionLimits, Sessions
 from .web import Head, Site
 from .working import working
 
 if TYPE_CHECKING:
+    from ..drivers.loops import Doing, Loop
     from ..server.app import Server
 
 __all__ = ["ASGIApplication", "application", "mount"]
@@ -117,7 +117,7 @@ class ASGIApplication:
     # ---- requests ----
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        loop = _running_loop()
+        loop = running_loop()
         find = None if self.principal is None else partial(self.principal, scope)
         talk = Conversation(self.endpoint, _asked(scope), clock=loop.now, find=find)
         await converse(loop, talk, _AsgiHost(loop, talk, receive, send), self._calls)
@@ -129,7 +129,7 @@ class ASGIApplication:
         app, sessions = self.endpoint.app, self.endpoint.sessions
         phase = "startup"
         try:
-            async with running(app), working(_running_loop(), app):
+            async with running(app), working(running_loop(), app):
                 await send({"type": "lifespan.startup.complete"})
                 phase = "shutdown"
                 await receive()
@@ -137,13 +137,17 @@ class ASGIApplication:
                 if sessions is not None:
                     sessions.close_all()
                 app.changes.publish(Change("end"))
-                await self._calls.end(_running_loop(), _GRACE)
+                await self.finish(_GRACE)
         except Exception as exc:
             logger.exception("the lifespan of %r failed", app)
             message = f"{type(exc).__name__}: {exc}"
             await send({"type": f"lifespan.{phase}.failed", "message": message})
         else:
             await send({"type": "lifespan.shutdown.complete"})
+
+    async def finish(self, grace: float) -> None:
+        """Wait for calls that do not end with their connection, for so many seconds."""
+        await self._calls.end(running_loop(), grace)
 
 
 # ---- hosts that route ---------------------------------------------------------------
@@ -171,7 +175,12 @@ def mount(host: _Router, path: str, asgi: ASGI) -> None:
         host: The `Starlette`, the `FastAPI`, or a `Router` of one of them.
         path: Where to mount it, such as `/mcp`.
         asgi: What `application` returned, perhaps in middleware of your own.
+
+    Raises:
+        UsageError: If `asgi` is something else, such as a `Server`.
     """
+    if not callable(asgi):
+        raise UsageError(f"mount() takes application(app), and not {asgi!r}")
     host.mount(path, asgi)
     host.add_route(path.rstrip("/") or "/", _WithSlash(host.routes[-1]))
 
@@ -197,7 +206,7 @@ class _AsgiHost:
     """The connection of one request."""
 
     def __init__(
-        self, loop: _Loop, talk: Conversation, receive: Receive, send: Send
+        self, loop: Loop, talk: Conversation, receive: Receive, send: Send
     ) -> None:
         self._loop = loop
         self._talk = talk
@@ -246,7 +255,7 @@ class _AsgiHost:
             # A server may raise this (ASGI, HTTP, Disconnected Client).
             raise Gone from exc
 
-    async def wait(self, work: Work[T], beside: Beside) -> T | None:
+    async def wait(self, work: Work[T], beside: Doing) -> T | None:
         found: T | None = await self._loop.unless(self._gone, work, beside)
         return found
 
@@ -273,27 +282,3 @@ def _asked(scope: Scope) -> Head:
         bound_to=server[0] if server else None,
         peer=client[0] if client else None,
     )
-
-
-# ---- the loop -----------------------------------------------------------------------
-
-
-class _Loop(HostLoop, WorkLoop, Protocol):
-    """`drivers.asyncio` or `drivers.trio`."""
-
-    @property
-    def unless(self) -> Callable[..., Awaitable[Any]]: ...
-
-
-def _running_loop() -> _Loop:
-    """Return the module for the running loop: `drivers.trio` or `drivers.asyncio`."""
-    # Check trio first: asyncio also reports a running loop while trio runs as its guest.
-    # Check it only if it was imported: a host on asyncio need not have trio installed.
-    trio = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_task():
-        from ..drivers import trio
-
-        return trio
-    from ..drivers import asyncio
-
-    return asyncio

@@ -36,14 +36,14 @@ from attrs import field, frozen, validators
 from ..exchange.shares import Holding, Shares, party_of
 from ..logs import logger_for
 from .conversation import Conversation, Endpoint, Judged, judge
-from .hosting import Beside, Gone, Work, converse
+from .hosting import Gone, Work, converse
 from .http1 import MalformedHttp, Plain, RequestHead, SeenHeads, Wire, open_wire
 from .open_files import files
 from .web import Head, Send, client_address, refusal
 
 if TYPE_CHECKING:
+    from ..drivers.loops import Doing, Loop
     from .disconnects import Disconnects
-    from .hosting import HostLoop
     from .reading import Calls
 
 __all__ = ["Connection", "Direct", "Limits", "Shared", "connections_of"]
@@ -143,7 +143,7 @@ class Shared:
     def __init__(
         self,
         endpoint: Endpoint,
-        loop: HostLoop,
+        loop: Loop,
         limits: Limits,
         disconnects: Disconnects,
         calls: Calls,
@@ -672,7 +672,7 @@ class Connection:
                 self._take_time()
             await trio.lowlevel.checkpoint()
 
-    async def wait(self, work: Work[T], beside: Beside) -> T | None:
+    async def wait(self, work: Work[T], beside: Doing) -> T | None:
         """Run `work()`; cancel it and return `None` if the client disconnects first."""
         found = await self._shared.disconnects.unless(work, self._gone, beside)
         if found is None:

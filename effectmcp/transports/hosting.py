@@ -9,7 +9,7 @@ server or of an ASGI host. `conversation` decides what to send, and when.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -18,25 +18,25 @@ from attrs import define
 
 from ..canonical import JSON
 from ..drivers.local import contain
-from ..drivers.turns import TURNS, TurnLoop
+from ..drivers.turns import TURNS
 from ..exchange.commands import Reply
 from ..logs import logger_for
 from ..protocol.jsonrpc import Request
 from .conversation import Begin, Conversation, Identify, Next, Read, Receive
-from .reading import Calls, Loop, pump, settle
+from .reading import Calls, pump, settle
 from .web import Send
 
 if TYPE_CHECKING:
-    from ..drivers.begun import BeginExchange, Begun
+    from ..drivers.begun import Begun
+    from ..drivers.loops import Doing, Loop
 
-__all__ = ["Beside", "Gone", "Host", "HostLoop", "WaitingResponse", "Work", "converse"]
+__all__ = ["Gone", "Host", "WaitingResponse", "Work", "converse"]
 
 logger = logger_for("effectmcp.server")
 
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[], Awaitable[T]]
-Beside: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Gone(Exception):
@@ -63,7 +63,7 @@ class Host(Protocol):
             Gone: If the client has disconnected.
         """
 
-    async def wait(self, work: Work[T], beside: Beside) -> T | None:
+    async def wait(self, work: Work[T], beside: Doing) -> T | None:
         """Run `work()` and, at the same time, `beside()`.
 
         The work is cancelled if the client disconnects, or if `beside()` returns: then
@@ -74,25 +74,7 @@ class Host(Protocol):
         """
 
 
-class HostLoop(Loop, Protocol):
-    """`drivers.asyncio` or `drivers.trio`."""
-
-    @property
-    def Lock(self) -> Callable[[], AbstractAsyncContextManager[Any]]: ...
-
-    @property
-    def begin(self) -> BeginExchange: ...
-
-    @property
-    def turns(self) -> TurnLoop: ...
-
-    @property
-    def is_cancel(self) -> Callable[[BaseException], bool]: ...
-
-
-async def converse(
-    loop: HostLoop, talk: Conversation, host: Host, calls: Calls
-) -> None:
+async def converse(loop: Loop, talk: Conversation, host: Host, calls: Calls) -> None:
     """Answer one request.
 
     Args:
@@ -155,7 +137,7 @@ async def converse(
             talk.close()
 
 
-async def _identify(loop: HostLoop, talk: Conversation, step: Identify) -> Next:
+async def _identify(loop: Loop, talk: Conversation, step: Identify) -> Next:
     try:
         found = await _found(loop, step)
     except Exception as exc:
@@ -163,7 +145,7 @@ async def _identify(loop: HostLoop, talk: Conversation, step: Identify) -> Next:
     return talk.identified(found)
 
 
-async def _found(loop: HostLoop, step: Identify) -> Any:
+async def _found(loop: Loop, step: Identify) -> Any:
     try:
         found = step.find()
         return await found if inspect.isawaitable(found) else found
@@ -173,7 +155,7 @@ async def _found(loop: HostLoop, step: Identify) -> Any:
 
 
 async def _aside(
-    loop: HostLoop, talk: Conversation, request: Request, begun: Begun, calls: Calls
+    loop: Loop, talk: Conversation, request: Request, begun: Begun, calls: Calls
 ) -> Next:
     """Finish a session's request in a background task; return the next step."""
     read = talk.waits()
@@ -193,7 +175,7 @@ async def _aside(
 class WaitingResponse:
     """A response that has to wait, and the messages and comments sent before it."""
 
-    _loop: HostLoop
+    _loop: Loop
     _talk: Conversation
     _host: Host
     # A separate task sends comments. A comment must not split an event, and not every

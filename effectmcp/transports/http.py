@@ -34,8 +34,10 @@ from .open_files import files
 from .reading import Calls
 from .sessions import SessionLimits, Sessions
 from .signals import until_signalled
+from .sockets import address_of
+from .stores import ensure_tasks
 from .web import Site
-from .working import ensure_tasks, working
+from .working import working
 
 if TYPE_CHECKING:
     from ..server.app import Server
@@ -290,11 +292,7 @@ def _url(scheme: str, listener: Listener, site: Site) -> str:
         listener = listener.transport_listener
     if not isinstance(listener, trio.SocketListener):
         return repr(listener)
-    name = listener.socket.getsockname()
-    if not isinstance(name, tuple):
-        return repr(name)  # a Unix socket's path
-    host = f"[{name[0]}]" if ":" in name[0] else name[0]
-    return f"{scheme}://{host}:{name[1]}{site.path or '/'}"
+    return f"{scheme}://{address_of(listener.socket)}{site.path or '/'}"
 
 
 class _Serving:

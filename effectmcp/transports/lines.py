@@ -7,19 +7,19 @@ which lasts as long as the channel or until the client sends `initialize` again.
 
 One task reads, one writes, and each request runs in its own task. So cancellations and
 the end of the input are read however many requests run, and a line that is being written
-is not cut off when its request is cancelled.
+is not cut off when its request is cancelled. All of this is the same on trio and asyncio.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import trio
 from attrs import evolve, field, frozen
 
 from ..canonical import JSON
-from ..drivers.trio import begin, handle, listen
+from ..drivers.loops import Doing, Loop, Stopper, running_loop
 from ..errors import ProtocolError
 from ..exchange.commands import Peer, Reply
 from ..logs import logger_for
@@ -115,13 +115,49 @@ class Splitter:
         return line
 
 
+class _Outbox:
+    """The lines for the client. A sender waits until its line is being written."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._lock = loop.Lock()
+        self._line: bytes | None = None
+        self._came, self._taken = loop.Bell(), loop.Bell()
+        self._is_closed = False
+
+    async def send(self, line: bytes) -> None:
+        """Give a line to the writer."""
+        async with self._lock:
+            self._line = line
+            self._came.ring_here()
+            try:
+                while self._line is not None:
+                    await self._taken.wait()
+            finally:
+                self._line = None  # if the sender is cancelled
+
+    async def take(self) -> bytes | None:
+        """Return the next line; `None` once the outbox is closed."""
+        while self._line is None:
+            if self._is_closed:
+                return None
+            await self._came.wait()
+        line, self._line = self._line, None
+        self._taken.ring_here()
+        return line
+
+    def close(self) -> None:
+        """Note that no line follows."""
+        self._is_closed = True
+        self._came.ring_here()
+
+
 @frozen(eq=False)
 class _OpenRequest:
     """A request that is not answered yet, and the session that it belongs to."""
 
     request: Request
     session: Session | None
-    scope: trio.CancelScope = field(factory=trio.CancelScope)
+    stop: Stopper = field(factory=Stopper)
 
     @property
     def key(self) -> tuple[type, Id]:
@@ -135,19 +171,23 @@ class _LineChannel:
         app: Server,
         peer: Peer,
         limits: LineLimits,
-        out: trio.MemorySendChannel[bytes],
+        loop: Loop,
+        spawn: Callable[[Doing], None],
     ) -> None:
         self.app = app
         self.peer = peer
         self.limits = limits
-        self._out = out
-        self._room = trio.Semaphore(limits.requests)
+        self.out = _Outbox(loop)
+        self._loop = loop
+        self._spawn = spawn
+        self._room = loop.Semaphore(limits.requests)
         self._running: dict[tuple[type, Id], _OpenRequest] = {}
-        self._ended = trio.Event()
+        self._tasks = 0
+        self._ended = loop.Bell()
         self._is_stuck = False
-        self._news = trio.CancelScope()
+        self._stop_news = Stopper()
 
-    async def take(self, line: bytes | TooLong, nursery: trio.Nursery) -> None:
+    async def take(self, line: bytes | TooLong) -> None:
         """Handle a line. A request is only started: it runs in a new task."""
         if isinstance(line, TooLong):
             await self._refuse(None, f"a line has at most {self.limits.line:,} bytes")
@@ -164,30 +204,31 @@ class _LineChannel:
             case Response() as response:
                 await self._hear(response)
             case Request(method="initialize") as request:
-                await self._shake(request, nursery)
+                await self._shake(request)
             case request:
-                await self._begin(_OpenRequest(request, self.peer.session), nursery)
+                await self._begin(_OpenRequest(request, self.peer.session))
 
     async def _hear(self, response: Response) -> None:
-        reply = begin(self.app, response, self.peer)
+        reply = self._loop.begin(self.app, response, self.peer)
         assert isinstance(reply, Reply)  # it never has to wait
         if reply.message is not None:
             await self._send(reply.message)
 
-    async def _shake(self, request: Request, nursery: trio.Nursery) -> None:
+    async def _shake(self, request: Request) -> None:
         # Not in a new task: the next message may belong to the session already.
-        reply = begin(self.app, request, self.peer)
+        reply = self._loop.begin(self.app, request, self.peer)
         assert isinstance(reply, Reply)  # it never has to wait
         assert reply.body is not None
         if reply.opened is not None:
             self._close()
             self.peer = evolve(self.peer, session=reply.opened)
-        await self._out.send(reply.body + b"\n")
+        await self.out.send(reply.body + b"\n")
         if reply.opened is not None:
-            self._news = trio.CancelScope()
-            nursery.start_soon(self._tell, reply.opened, self._news)
+            self._stop_news = stop = Stopper()
+            tell = partial(self._tell, reply.opened)
+            self._start(partial(stop.run, self._loop, tell))
 
-    async def _begin(self, running: _OpenRequest, nursery: trio.Nursery) -> None:
+    async def _begin(self, running: _OpenRequest) -> None:
         if running.key in self._running:
             await self._refuse(running.request.id, "a request with this id is running")
         elif not await self._has_place():
@@ -195,7 +236,7 @@ class _LineChannel:
         else:
             # Register it before its task runs: the next line may cancel it.
             self._running[running.key] = running
-            nursery.start_soon(self._answer, running)
+            self._start(partial(self._answer, running))
 
     @property
     def _is_full(self) -> bool:
@@ -203,31 +244,54 @@ class _LineChannel:
 
     async def _has_place(self) -> bool:
         # Slow down a client that sends requests faster than they are answered.
-        if not self._is_stuck:
-            with trio.move_on_after(self.limits.patience):
-                while self._is_full:
-                    self._ended = trio.Event()
-                    await self._ended.wait()
+        if self._is_full and not self._is_stuck:
+            await self._loop.within(self.limits.patience, self._until_less)
         self._is_stuck = self._is_full
         return not self._is_full
 
+    async def _until_less(self) -> None:
+        while self._is_full:
+            await self._ended.wait()
+
+    def _start(self, work: Doing) -> None:
+        self._tasks += 1
+        self._spawn(partial(self._run, work))
+
+    async def _run(self, work: Doing) -> None:
+        try:
+            await work()
+        finally:
+            self._tasks -= 1
+            self._ended.ring_here()
+
+    async def finished(self) -> None:
+        """Wait until all requests have ended, and have given their lines to the writer."""
+        while self._tasks:
+            await self._ended.wait()
+
     async def _answer(self, running: _OpenRequest) -> None:
         line = None
+
+        async def work() -> None:
+            nonlocal line
+            async with self._room:
+                line = await self._line_for(running.request)
+
         try:
-            with running.scope:
-                async with self._room:
-                    line = await self._line_for(running.request)
+            await running.stop.run(self._loop, work)
         finally:
             # A later cancellation has no effect.
             del self._running[running.key]
-            self._ended.set()
+            self._ended.ring_here()
         # It may have ended just as it was cancelled.
-        if line is not None and not running.scope.cancel_called:
-            await self._out.send(line)
+        if line is not None and not running.stop.is_called:
+            await self.out.send(line)
 
     async def _line_for(self, request: Request) -> bytes | None:
         try:
-            reply = await handle(self.app, request, self.peer, send=self._send)
+            reply = await self._loop.handle(
+                self.app, request, self.peer, send=self._send
+            )
             # A request has a response, unless it was cancelled meanwhile.
             return None if reply.body is None else reply.body + b"\n"
         except Exception:
@@ -235,12 +299,11 @@ class _LineChannel:
             logger.exception("%s failed", request.method)
             return encode(internal_error(request.id)) + b"\n"
 
-    async def _tell(self, session: Session, scope: trio.CancelScope) -> None:
-        with scope:
-            await listen(self.app, session.news, self._send)
+    async def _tell(self, session: Session) -> None:
+        await self._loop.listen(self.app, session.news, self._send)
 
     def _close(self) -> None:
-        self._news.cancel()
+        self._stop_news()
         if self.peer.session is not None:
             self.peer.session.close()
 
@@ -249,17 +312,19 @@ class _LineChannel:
         running = None if id_ is None else self._running.get((type(id_), id_))
         if id_ is None or running is None:
             return  # unknown or answered already: both must be ignored
-        logger.info("request %r was cancelled: %r", id_, params.get("reason"))
+        reason = params.get("reason")
+        said = "" if reason is None else f": {reason!r}"
+        logger.info("request %r was cancelled%s", id_, said)
         self._end(running)
 
     def _end(self, running: _OpenRequest) -> None:
         session = running.session
         if session is None or not session.cancel(running.request.id):
-            running.scope.cancel()
+            running.stop()
 
     def give_up(self) -> None:
         """End all requests, as the client has disconnected. Live flows clean up first."""
-        for running in self._running.values():
+        for running in tuple(self._running.values()):
             self._end(running)
 
     def end_subscriptions(self, *, is_alone: bool) -> None:
@@ -270,14 +335,14 @@ class _LineChannel:
             return
         for running in self._running.values():
             if running.request.method == "subscriptions/listen":
-                running.scope.cancel()
+                running.stop()
 
     async def _refuse(self, id_: Id | None, problem: str) -> None:
         words = f"Invalid request: {problem}"
         await self._send(error_message(id_, ProtocolError(INVALID_REQUEST, words)))
 
     async def _send(self, message: Mapping[str, JSON]) -> None:
-        await self._out.send(encode(message) + b"\n")
+        await self.out.send(encode(message) + b"\n")
 
 
 _PEER: Final = Peer()
@@ -307,36 +372,66 @@ async def serve_lines(
         limits: Limits on this channel.
         is_alone: Whether `app` serves no other channel, so that it shuts down with this
             one.
+
+    Raises:
+        Exception: Any other exception that `lines` or `send` raises.
     """
-    out, outbox = trio.open_memory_channel[bytes](0)
-    channel = _LineChannel(app, peer, limits, out)
-    reading = trio.CancelScope()
+    loop = running_loop()
+    stop_reading = Stopper()
+    over = loop.Bell()
+    is_read = is_written = False
+    failure: Exception | None = None
 
-    def gone() -> None:
-        reading.cancel()
-        channel.give_up()
+    async def read() -> None:
+        nonlocal is_read, failure
 
-    async with trio.open_nursery() as whole:
-        whole.start_soon(_write, outbox, send, gone)
-        async with out, trio.open_nursery() as requests:
-            with reading:
-                async for line in lines:
-                    await channel.take(line, requests)
-            channel.end_subscriptions(is_alone=is_alone)
-            whole.cancel_scope.deadline = trio.current_time() + limits.grace
-    if whole.cancel_scope.cancelled_caught:
-        logger.warning("what still ran after %g s was cut off", limits.grace)
+        async def take() -> None:
+            async for line in lines:
+                await channel.take(line)
 
-
-async def _write(
-    outbox: trio.MemoryReceiveChannel[bytes], send: Send, gone: Callable[[], None]
-) -> None:
-    async with outbox:
         try:
-            async for line in outbox:
-                await send(line)
-        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as exc:
-            logger.info("the client is gone: %r", exc)
-            gone()
-            async for _ in outbox:
-                pass  # flows that clean up may send messages, and must not block
+            await stop_reading.run(loop, take)
+        except Exception as exc:
+            failure = exc
+        finally:
+            is_read = True
+            over.ring_here()
+
+    async def write() -> None:
+        nonlocal is_written, failure
+        is_gone = False
+        try:
+            while (line := await channel.out.take()) is not None:
+                # Flows that clean up may send messages, and must not block.
+                if not is_gone:
+                    try:
+                        await send(line)
+                    except Exception as exc:
+                        if isinstance(exc, loop.broken):
+                            logger.info("the client is gone: %r", exc)
+                        else:
+                            failure = exc
+                        is_gone = True
+                        stop_reading()
+                        channel.give_up()
+        finally:
+            is_written = True
+            over.ring_here()
+
+    async def finish() -> None:
+        await channel.finished()
+        channel.out.close()
+        while not is_written:
+            await over.wait()
+
+    async with loop.crew() as spawn:
+        channel = _LineChannel(app, peer, limits, loop, spawn)
+        spawn(write)
+        spawn(read)
+        while not is_read:
+            await over.wait()
+        channel.end_subscriptions(is_alone=is_alone)
+        if not await loop.within(limits.grace, finish):
+            logger.warning("what still ran after %g s was cut off", limits.grace)
+    if failure is not None:
+        raise failure

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ..errors import UsageError
 from ..logs import logger_for
 from .default_keys import VARIABLE, ensure_keys
+from .stores import ensure_tasks
 from .web import Site
-from .working import ensure_tasks
 
 if TYPE_CHECKING:
     from ..server.app import Server
 
-__all__ = ["EVERY_PATH", "check_open", "prepare"]
+__all__ = ["EVERY_PATH", "prepare"]
 
 logger = logger_for("effectmcp.server")
 
@@ -41,18 +40,4 @@ def prepare(app: Server) -> None:
             " keygen` and give it to every process, as %s or Server(keys=Keys(...))",
             app,
             VARIABLE,
-        )
-
-
-def check_open(app: Server) -> None:
-    """Check that the host has opened the lifespan of `app`.
-
-    Raises:
-        UsageError: If it has not; the message contains the line to write.
-    """
-    if app.lifespan is not None and not app.is_running:
-        raise UsageError(
-            f"the lifespan of {app!r} is not open: mounted applications are"
-            " not notified when their host starts and stops. In the host's own lifespan"
-            " write `async with effectmcp.drivers.local.running(app): yield`"
         )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ..canonical import JSON
 from ..logs import logger_for
@@ -13,47 +13,17 @@ from ..protocol.jsonrpc import Request, encode, internal_error
 from .web import KEEP_ALIVE
 
 if TYPE_CHECKING:
-    from ..drivers.local import Ringing
+    from ..drivers.loops import Doing, Loop
     from ..exchange.commands import Reply
     from ..exchange.sessions import Session
     from .sessions import Sessions, Stream
 
-__all__ = ["Calls", "Finish", "Loop", "pump", "run_call", "settle"]
+__all__ = ["Calls", "Finish", "pump", "run_call", "settle"]
 
 logger = logger_for("effectmcp.server")
 
 #: Seconds after which a pending response becomes a stream instead of one JSON object.
 _MOMENT: Final = 0.05
-
-
-Spawn: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
-
-
-class Loop(Protocol):
-    """`drivers.asyncio` or `drivers.trio`."""
-
-    @property
-    def Bell(self) -> Callable[[], Ringing]: ...
-
-    @property
-    def within(self) -> Callable[[float, Callable[[], Awaitable[None]]], Any]: ...
-
-    @property
-    def now(self) -> Callable[[], float]: ...
-
-    @property
-    def sleep(self) -> Callable[[float], Awaitable[Any]]: ...
-
-    @property
-    def stoppable(
-        self,
-    ) -> Callable[
-        [Callable[[], Awaitable[None]], Callable[[Callable[[], None]], None]],
-        Awaitable[None],
-    ]: ...
-
-    @property
-    def spawn(self) -> Spawn: ...
 
 
 class Finish(Protocol):
@@ -95,7 +65,7 @@ class Calls:
             sessions itself.
     """
 
-    def __init__(self, spawn: Spawn | None = None) -> None:
+    def __init__(self, spawn: Callable[[Doing], None] | None = None) -> None:
         self._spawn = spawn
         self._count = 0
         self._sweeps = spawn is not None

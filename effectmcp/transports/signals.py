@@ -1,16 +1,17 @@
-"""Shut down a serving program on SIGTERM and Ctrl-C."""
+"""Shut down a serving program on SIGTERM and Ctrl-C, on trio or asyncio."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
-import trio
+from ..drivers.loops import Event, Stopper, running_loop
+from ..logs import logger_for
 
 __all__ = ["STOPPING", "until_signalled"]
-
-from ..logs import logger_for
 
 logger = logger_for("effectmcp.server")
 
@@ -18,7 +19,7 @@ STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 async def until_signalled(
-    shutdown: trio.Event,
+    shutdown: Event,
     work: Callable[[], Awaitable[None]],
     *numbers: signal.Signals,
 ) -> None:
@@ -32,22 +33,49 @@ async def until_signalled(
     Raises:
         Exception: Any exception that `work` raises.
     """
+    loop = running_loop()
     error = None
-    with trio.open_signal_receiver(*(numbers or STOPPING)) as signals:
-        async with trio.open_nursery() as nursery:
+    came = loop.Bell()
+    signals: deque[int] = deque()
+    stop = Stopper()
 
-            async def obey() -> None:
-                async for number in signals:
-                    if shutdown.is_set():
-                        nursery.cancel_scope.cancel()
-                    logger.info("%s: stopping", signal.Signals(number).name)
+    def catch(number: int) -> None:
+        signals.append(number)
+        came.ring()
+
+    async def obey() -> None:
+        while True:
+            await came.wait()
+            while signals:
+                name = signal.Signals(signals.popleft()).name
+                if shutdown.is_set():
+                    logger.info("%s again: cancelling", name)
+                    stop()
+                else:
+                    logger.info("%s: stopping", name)
                     shutdown.set()
 
-            nursery.start_soon(obey)
+    with _caught(numbers or STOPPING, catch):
+        async with loop.crew() as spawn:
+            spawn(obey)
             try:
-                await work()
+                await stop.run(loop, work)
             except Exception as exc:
-                error = exc  # raised below: here it would become a group of one
-            nursery.cancel_scope.cancel()
+                error = exc  # raised below: on trio it would become a group of one
     if error is not None:
         raise error
+
+
+@contextmanager
+def _caught(
+    numbers: tuple[signal.Signals, ...], catch: Callable[[int], None]
+) -> Iterator[None]:
+    def handler(number: int, frame: Any) -> None:
+        catch(number)
+
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

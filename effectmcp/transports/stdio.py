@@ -5,7 +5,7 @@ print, or run a program that does. So the server keeps the real output for itsel
 redirects standard output to standard error for all other code.
 
 Threads read and write: a pipe that blocks must not stop the loop. For files, and on some
-systems for pipes, there is no other way.
+systems for pipes, there is no other way. It is the same on trio and asyncio.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-import trio
 from attrs import frozen
 
-from ..drivers import trio as loop
+from ..drivers.loops import Event, Loop, Stopper, running_loop
 from ..errors import UsageError
 from .default_keys import ensure_keys
 from .lines import LineLimits, Splitter, TooLong, serve_lines
 from .signals import until_signalled
-from .working import ensure_tasks, working
+from .stores import ensure_tasks
+from .working import working
 
 if TYPE_CHECKING:
     from ..server.app import Server
@@ -52,7 +52,7 @@ async def serve(
     *,
     limits: LineLimits = LineLimits(),  # noqa: B008  # frozen
     streams: Streams | None = None,
-    shutdown: trio.Event | None = None,
+    shutdown: Event | None = None,
 ) -> None:
     """Serve `app` on standard input and output until the input ends.
 
@@ -61,8 +61,8 @@ async def serve(
         limits: Limits on the channel.
         streams: The result of `set_aside`; by default it is called here, and undone at
             the end.
-        shutdown: An event that the caller sets to shut the server down, as if the input
-            had ended.
+        shutdown: An event of the loop, which the caller sets to shut the server down, as
+            if the input had ended.
 
     Raises:
         UsageError: If standard input or output is closed.
@@ -74,35 +74,35 @@ async def serve(
         return
     ensure_keys(app, is_alone=True)
     ensure_tasks(app, is_alone=True)
-    # One thread each, even if blocking handlers use up trio's default limit.
-    reading, writing = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
+    loop = running_loop()
 
     async def send(line: bytes) -> None:
-        await trio.to_thread.run_sync(
-            _write, streams.sink, line, abandon_on_cancel=True, limiter=writing
-        )
+        await loop.in_thread(partial(_write, streams.sink, line), _write, None, 1)
 
-    input_ = _Input(streams.source, reading)
+    async def work() -> None:
+        await serve_lines(app, lines, send, limits=limits)
+
+    input_ = _Input(loop, streams.source)
     async with (
         loop.running(app),
         working(loop, app, grace=limits.grace) as stop_working,
         aclosing(_lines(input_, limits)) as lines,
-        trio.open_nursery() as nursery,
+        loop.crew() as spawn,
     ):
+        stop_serving = Stopper()
 
-        async def stop(shutdown: trio.Event) -> None:
+        async def stop(shutdown: Event) -> None:
             await shutdown.wait()
             stop_working()
             input_.end()
             # If the client does not read, `serve_lines` may never start the last request
             # that it has read, and never end. So cancel it after its grace.
-            last = trio.current_time() + limits.grace + _MARGIN
-            nursery.cancel_scope.deadline = last
+            await loop.sleep(limits.grace + _MARGIN)
+            stop_serving()
 
         if shutdown is not None:
-            nursery.start_soon(stop, shutdown)
-        await serve_lines(app, lines, send, limits=limits)
-        nursery.cancel_scope.cancel()
+            spawn(partial(stop, shutdown))
+        await stop_serving.run(loop, work)
 
 
 async def run(app: Server, **options: Any) -> None:
@@ -116,7 +116,7 @@ async def run(app: Server, **options: Any) -> None:
         app: The server.
         **options: As for `serve`.
     """
-    shutdown = trio.Event()
+    shutdown = running_loop().Event()
     work = partial(serve, app, shutdown=shutdown, **options)
     await until_signalled(shutdown, work, signal.SIGTERM)
 
@@ -124,33 +124,33 @@ async def run(app: Server, **options: Any) -> None:
 class _Input:
     """Standard input, until it ends or the server stops reading."""
 
-    def __init__(self, source: int, limiter: trio.CapacityLimiter) -> None:
-        self.is_cut = False
+    def __init__(self, loop: Loop, source: int) -> None:
+        self._loop = loop
         self._source = source
-        self._limiter = limiter
-        self._scope: trio.CancelScope | None = None
+        self._stop = Stopper()
 
     async def read(self) -> bytes:
         """Return the next bytes; return no bytes at the end."""
-        if self.is_cut:
-            return b""
-        with trio.CancelScope() as self._scope:
+        data = b""
+
+        async def work() -> None:
+            nonlocal data
             # An abandoned thread ends with the process: nothing can wake it while the
             # client sends nothing.
-            return await trio.to_thread.run_sync(
-                os.read,
-                self._source,
-                _CHUNK,
-                abandon_on_cancel=True,
-                limiter=self._limiter,
-            )
-        return b""
+            read = partial(os.read, self._source, _CHUNK)
+            data = await self._loop.in_thread(read, os.read, None, 1)
+
+        await self._stop.run(self._loop, work)
+        return data
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether reading was stopped."""
+        return self._stop.is_called
 
     def end(self) -> None:
         """Stop reading."""
-        self.is_cut = True
-        if self._scope is not None:
-            self._scope.cancel()
+        self._stop()
 
 
 async def _lines(

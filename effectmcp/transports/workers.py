@@ -21,36 +21,40 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
+from ..drivers.loops import Event, Loop, run, running_loop
 from ..errors import KeysError, UsageError
 from ..logs import logger_for
 from ..server.target import load_app
 from ..tasks.sqlite import SqliteTasks
+from . import http
+from .connection import Limits
 from .default_keys import VARIABLE, ensure_keys
-from .http import Limits, run
 from .malloc import give_back_large_blocks
 from .signals import until_signalled
+from .sockets import bind, close, tls_context
+from .stores import check_shared, keep_tasks
 from .web import Site
-from .working import check_shared, keep_tasks
 
 if TYPE_CHECKING:
     from ..server.app import Server
+    from ..server.loop_name import LoopName
 
-__all__ = ["BindError", "bind", "ended_by", "main", "next_delay", "run_workers"]
+__all__ = ["ended_by", "main", "next_delay", "run_workers"]
 
 logger = logger_for("effectmcp.server")
-
-_BACKLOG: Final = 1_024
 
 #: Seconds after which the end of a process is not taken for a failed start.
 _STEADY: Final = 10.0
@@ -75,6 +79,7 @@ async def run_workers(
     certificate: str | None = None,
     key: str | None = None,
     tasks: str | None = None,
+    loop: LoopName | None = None,
     shutdown: trio.Event | None = None,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -91,6 +96,7 @@ async def run_workers(
         key: A file with the certificate's private key.
         tasks: A file for tasks, which every process opens; `None` for the store that the
             server has itself, or for no tasks.
+        loop: The event loop of the processes; `None` for the loop that the server names.
         shutdown: An event that the caller sets to stop the processes.
         task_status: Started with the port once clients can connect.
 
@@ -101,7 +107,7 @@ async def run_workers(
             share the tasks.
         KeysError: If the processes would not share a key.
     """
-    _check(target, n, site, tasks)
+    _check(target, n, site, tasks, loop)
     options = {
         "target": target,
         "site": _plain(site, but="authenticate"),
@@ -109,6 +115,7 @@ async def run_workers(
         "certificate": certificate,
         "key": key,
         "tasks": tasks,
+        "loop": loop,
     }
     supervisor = _Supervisor(host, port, options)
     supervisor.bind(n)
@@ -131,7 +138,9 @@ async def run_workers(
     await until_signalled(shutdown, work)
 
 
-def _check(target: str, n: int, site: Site | None, tasks: str | None) -> None:
+def _check(
+    target: str, n: int, site: Site | None, tasks: str | None, loop: LoopName | None
+) -> None:
     if n < 1:
         raise UsageError(f"workers={n}: there has to be one")
     if sys.platform == "win32":
@@ -145,6 +154,8 @@ def _check(target: str, n: int, site: Site | None, tasks: str | None) -> None:
             " own that call http.run(app, is_alone=False)"
         )
     app = load_app(target)
+    if (loop or app.loop) == "asyncio":
+        import_module(f"{__package__}.on_uvicorn")  # raises if uvicorn is missing
     ensure_keys(app, is_alone=False)
     if app.keys is None:
         raise KeysError(
@@ -173,51 +184,6 @@ def _plain(value: Any, but: str = "") -> dict[str, Any] | None:
     }
 
 
-class BindError(OSError):
-    """Raised when an address does not exist, or cannot be bound."""
-
-
-def bind(host: str, port: int, *, shared: bool) -> list[socket.socket]:
-    """Return sockets that listen at every address of `host`, all on one port.
-
-    Args:
-        host: The address, or a name with one or more addresses.
-        port: The port; 0 for any free port.
-        shared: Whether further sockets may be bound to the same address and port, and
-            get some of the clients.
-
-    Raises:
-        BindError: If `host` has no address, or an address cannot be bound.
-    """
-    sockets: list[socket.socket] = []
-    try:
-        found = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        for family, kind, protocol, _, address in found:
-            one = socket.socket(family, kind, protocol)
-            sockets.append(one)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if shared:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            port = port or sockets[0].getsockname()[1]
-            one.bind((address[0], port, *address[2:]))
-            one.listen(_BACKLOG)
-    except BaseException as exc:
-        _close(sockets)
-        if isinstance(exc, OSError):
-            raise BindError(exc.errno, exc.strerror or str(exc)) from exc
-        raise
-    return sockets
-
-
-def _close(sockets: Sequence[socket.socket]) -> None:
-    for one in sockets:
-        one.close()
-
-
 # ---- the supervisor -----------------------------------------------------------------
 
 
@@ -239,7 +205,7 @@ class _Supervisor:
         # Otherwise the kernel would accept clients here after the processes have closed
         # the address, and they would get no answer.
         for own in self._sockets:
-            _close(own)
+            close(own)
         for process in self._processes:
             process.terminate()
 
@@ -262,7 +228,7 @@ class _Supervisor:
                 task_status.started(self._port)
         finally:
             for own in self._sockets:
-                _close(own)
+                close(own)
 
     def _bind(self) -> list[socket.socket]:
         return bind(self._host, self._port, shared=self._is_spread)
@@ -286,7 +252,7 @@ class _Supervisor:
                 delay,
             )
             if self._is_spread and delay > _MISSED:
-                _close(sockets)
+                close(sockets)
                 sockets.clear()
             with trio.move_on_after(delay):
                 await self._stopping.wait()
@@ -354,39 +320,45 @@ def main(argv: Sequence[str]) -> None:
     )
     give_back_large_blocks()
     app = load_app(options["target"])
+    if options["loop"] is not None:
+        app.loop = options["loop"]
     keep_tasks(app, options["tasks"])
-    trio.run(_work, app, options)
+    run(app.loop, partial(_work, app, options))
 
 
 async def _work(app: Server, options: Mapping[str, Any]) -> None:
-    listeners = [
-        trio.SocketListener(trio.socket.from_stdlib_socket(socket.socket(fileno=fd)))
-        for fd in options["fds"]
-    ]
-    context = None
-    if options["certificate"] is not None:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(options["certificate"], options["key"])
-    shutdown = trio.Event()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_end_as_an_orphan, shutdown)
-        await run(
-            app,
-            site=None if options["site"] is None else Site(**options["site"]),
-            sessions=None,  # the next request may reach another process
-            limits=Limits(**options["limits"]),
-            ssl_context=context,
-            listeners=listeners,
-            shutdown=shutdown,
-            is_alone=False,
-        )
-        nursery.cancel_scope.cancel()
+    loop = running_loop()
+    sockets = [socket.socket(fileno=fd) for fd in options["fds"]]
+    files = {"certificate": options["certificate"], "key": options["key"]}
+    shutdown = loop.Event()
+    more: dict[str, Any] = {
+        "site": None if options["site"] is None else Site(**options["site"]),
+        "sessions": None,  # the next request may reach another process
+        "limits": Limits(**options["limits"]),
+        "shutdown": shutdown,
+        "is_alone": False,
+    }
+    async with loop.crew() as spawn:
+        spawn(partial(_end_as_an_orphan, loop, shutdown))
+        if loop.name == "asyncio":
+            from . import on_uvicorn
+
+            await on_uvicorn.run(app, sockets, **files, **more)
+        else:
+            context = tls_context(**files)
+            await http.run(
+                app, listeners=_listeners(sockets), ssl_context=context, **more
+            )
 
 
-async def _end_as_an_orphan(shutdown: trio.Event) -> None:
-    async with trio.lowlevel.FdStream(sys.stdin.fileno()) as stream:
-        while await stream.receive_some():
-            pass
+def _listeners(sockets: Sequence[socket.socket]) -> list[trio.SocketListener]:
+    return [trio.SocketListener(trio.socket.from_stdlib_socket(one)) for one in sockets]
+
+
+async def _end_as_an_orphan(loop: Loop, shutdown: Event) -> None:
+    read = partial(os.read, sys.stdin.fileno(), 1)
+    while await loop.in_thread(read, os.read, None, 1):
+        pass
     logger.warning("the supervisor is gone: stopping")
     shutdown.set()
 

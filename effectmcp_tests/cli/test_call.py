@@ -20,6 +20,7 @@ from trio.testing import MockClock
 from effectmcp.cli import main
 from effectmcp.cli.printing import DECLINED, ERROR, FAILED, UNWRITTEN
 from effectmcp.engine import UnperformedEffectWarning
+from effectmcp.server.loop_name import LOOPS
 from effectmcp.state import make_key
 
 from ..client.test_tasks import announced, described
@@ -951,8 +952,9 @@ def test_key_that_declines_sampling() -> None:
     assert "sample-1 was declined, so the call has ended" in text
 
 
-def test_ctrl_c_ends_it_and_leaves_the_terminal_as_it_was() -> None:
-    child = spawned("call", BOOKSHOP, "order", "title=Dune")
+@pytest.mark.parametrize("loop", LOOPS)
+def test_ctrl_c_ends_it_and_leaves_the_terminal_as_it_was(loop: str) -> None:
+    child = spawned("call", BOOKSHOP, "order", "title=Dune", "--loop", loop)
     child.expect("Esc close")
     child.sendintr()
     status, _ = ended(child)

@@ -19,12 +19,13 @@ from typing import Any
 import pytest
 
 from effectmcp.cli import main
+from effectmcp.server.loop_name import LOOPS
 from effectmcp.state import make_key
 from effectmcp.transports import http, stdio, workers
 from effectmcp.transports.default_keys import VARIABLE
 from effectmcp.transports.sessions import SessionLimits
+from effectmcp.transports.sockets import BindError, bind
 from effectmcp.transports.web import Site
-from effectmcp.transports.workers import BindError
 
 from ..transports.shop import request
 from ..transports.test_http import make_certificate
@@ -151,7 +152,13 @@ def test_workers(calls: Calls) -> None:
         (
             "workers",
             ("shop:app", 3, "127.0.0.1", 81),
-            {"site": Site(), "tasks": None, "certificate": None, "key": None},
+            {
+                "site": Site(),
+                "tasks": None,
+                "loop": None,
+                "certificate": None,
+                "key": None,
+            },
         )
     ]
 
@@ -261,7 +268,7 @@ def test_address_that_cannot_be_had_with_workers(
     # A server that no other test of this process has served.
     file = tmp_path / f"unserved_{len(host)}.py"
     file.write_text("from effectmcp import Server\napp = Server('unserved')\n")
-    (taken,) = workers.bind("127.0.0.1", 0, shared=False)
+    (taken,) = bind("127.0.0.1", 0, shared=False)
     with taken:
         address = f"{host}:{taken.getsockname()[1]}"
         argv = ["--http", address, "--workers", "2"]
@@ -338,16 +345,19 @@ def ask(url: str, message: Any, context: ssl.SSLContext | None = None) -> Any:
 DISCOVER = request("server/discover")
 
 
-def test_http_process() -> None:
-    with serving("--http", "127.0.0.1:0", "--path", "/here") as (url, _):
+@pytest.mark.parametrize("loop", LOOPS)
+def test_http_process(loop: str) -> None:
+    argv = ["--http", "127.0.0.1:0", "--path", "/here", "--loop", loop]
+    with serving(*argv) as (url, _):
         assert url.endswith("/here")
         assert "capabilities" in ask(url, DISCOVER)["result"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no workers on Windows")
-def test_http_processes_with_tls(certificate: tuple[str, str]) -> None:
+@pytest.mark.parametrize("loop", LOOPS)
+def test_http_processes_with_tls(certificate: tuple[str, str], loop: str) -> None:
     files = ["--certificate", certificate[0], "--key", certificate[1]]
-    argv = ["--http", "localhost:0", "--workers", "2", *files]
+    argv = ["--http", "localhost:0", "--workers", "2", "--loop", loop, *files]
     context = ssl.create_default_context(cafile=certificate[0])
     with serving(*argv, target=BOOKSHOP, EFFECTMCP_STATE_KEYS=KEY) as (url, _):
         port = url.split(":")[2]

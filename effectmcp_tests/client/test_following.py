@@ -14,7 +14,8 @@ from effectmcp import Dismissed, ProtocolError
 from effectmcp.client import Form, Pending, Result, TaskCancelled
 from effectmcp.drivers import asyncio as asyncio_loop
 from effectmcp.drivers import trio as trio_loop
-from effectmcp.transports.working import ensure_tasks, working
+from effectmcp.transports.stores import ensure_tasks
+from effectmcp.transports.working import working
 
 from .ways import At, everywhere
 

@@ -25,7 +25,6 @@ def test_another_name_is_not() -> None:
     [
         ("anyio", ["Client", "OverPipes"]),
         ("httpx2", ["OverHttp"]),
-        ("sniffio", ["InMemory"]),
     ],
 )
 def test_missing_packages_are_named(missing: str, names: list[str]) -> None:

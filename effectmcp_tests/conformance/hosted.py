@@ -8,7 +8,7 @@ from pathlib import Path
 from effectmcp.server.target import load_app
 from effectmcp.transports.asgi import application
 from effectmcp.transports.sessions import SessionLimits
-from effectmcp.transports.working import keep_tasks
+from effectmcp.transports.stores import keep_tasks
 
 __all__ = ["asgi"]
 

@@ -82,7 +82,7 @@ from effectmcp.state import Sealer
 from effectmcp.state.codec import BINDINGS, Claims, Packed, pack, unpack
 from effectmcp.tasks import SqliteTasks
 from effectmcp.transports.mounted import prepare
-from effectmcp.transports.working import check_shared, ensure_tasks
+from effectmcp.transports.stores import check_shared, ensure_tasks
 
 from ..legacy_client import VERSIONS, LegacyClient, accepts
 from ..tasks.test_connections import Replaced

@@ -33,7 +33,7 @@ from effectmcp.protocol.meta import TASKS
 from effectmcp.server import Event, RoundBegan, RoundEnded, Server
 from effectmcp.server.changes import Change
 from effectmcp.tasks import SqliteTasks
-from effectmcp.transports.working import ensure_tasks
+from effectmcp.transports.stores import ensure_tasks
 from effectmcp.transports.wsgi import application
 
 from ..legacy_client import VERSIONS, LegacyClient

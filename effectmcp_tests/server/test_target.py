@@ -103,7 +103,7 @@ def test_target_file_is_loaded_once() -> None:
 
 def test_target_without_a_server_of_that_name() -> None:
     assert refusal("shop_of_test:nothing") == (
-        "'shop_of_test:nothing': 'nothing' in shop_of_test is not a Server; there is app"
+        "'shop_of_test:nothing': there is no 'nothing' in shop_of_test; there is app"
     )
     assert "'other' in shop_of_test.py is not a Server" in refusal(
         "shop_of_test.py:other"
@@ -122,7 +122,7 @@ def test_target_that_makes_a_server(folder: Path) -> None:
 
 def test_target_without_any_server(folder: Path) -> None:
     write(folder / "empty_of_test.py", "")
-    assert refusal("empty_of_test").endswith("'app' in empty_of_test is not a Server")
+    assert refusal("empty_of_test").endswith("there is no 'app' in empty_of_test")
 
 
 @pytest.mark.parametrize(

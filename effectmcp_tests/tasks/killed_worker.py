@@ -21,12 +21,13 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import AsyncExitStack
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import trio
+from anyio.abc import SocketListener
 from attrs import asdict, field, frozen
 
 from effectmcp import (
@@ -304,8 +305,8 @@ class _Life:
             if isinstance(tasks, SqliteTasks):
                 await stack.enter_async_context(working(loop, app))
             else:
-                nursery = await stack.enter_async_context(trio.open_nursery())
-                nursery.start_soon(self._serve, app, tasks)
+                spawn = await stack.enter_async_context(loop.crew())
+                spawn(partial(self._serve, app, tasks))
             follower = threading.Thread(target=self.follow, args=(tasks,), daemon=True)
             follower.start()
             self.note("works")
@@ -316,11 +317,11 @@ class _Life:
     async def _serve(self, app: Server, tasks: RestateTasks) -> None:
         listening = _listening()
         url = "http://{}:{}".format(*listening.getsockname())
-        listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
+        listener = await SocketListener.from_socket(listening)
         known = tasks.engine.query(
             f"SELECT name FROM sys_service WHERE name = '{tasks.service}'"
         )
-        await serve(app, tasks, [listener], advertise=None if known else url)
+        await serve(app, tasks, listener, advertise=None if known else url)
 
 
 @cache
@@ -333,7 +334,7 @@ def _listening() -> socket.socket:
 
 def _work(plan: Plan) -> None:
     life = _Life(plan)
-    if plan.loop == "trio" or is_engine(plan.place):
+    if plan.loop == "trio":
         trio.run(life.run, on_trio)
     else:
         asyncio.run(life.run(on_asyncio))

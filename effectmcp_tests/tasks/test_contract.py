@@ -24,7 +24,8 @@ from effectmcp.testing.task_contract import (
     Fault,
     check_tasks,
 )
-from effectmcp.transports.working import ensure_tasks, working
+from effectmcp.transports.stores import ensure_tasks
+from effectmcp.transports.working import working
 
 
 class Unavailable:

@@ -19,13 +19,8 @@ from effectmcp.engine.stops import Done
 from effectmcp.exchange.task_rows import TaskRow
 from effectmcp.tasks import SqliteTasks, turn
 from effectmcp.tasks.turn import ReadMail, Save, Start, TellTime, Wait
-from effectmcp.transports.working import (
-    check_shared,
-    ensure_tasks,
-    keep_tasks,
-    run_turns,
-    working,
-)
+from effectmcp.transports.stores import check_shared, ensure_tasks, keep_tasks
+from effectmcp.transports.working import run_turns, working
 
 ROW = TaskRow(
     id="a" * 40,

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 import trio
 
+from effectmcp import UsageError
 from effectmcp.drivers.local import running
 from effectmcp.server import RequestEnded, RoundEnded, Server
 from effectmcp.transports.asgi import application, mount
@@ -388,3 +389,9 @@ def test_a_plain_mount_is_not_called_for_its_own_path(
     host.mount("/mcp", application(shop(), principal=seen.append))
     assert asked(loop, host, call("whoami"), path="/mcp").status == 307
     assert not seen
+
+
+def test_mount_takes_no_bare_server() -> None:
+    given: Any = shop()
+    with pytest.raises(UsageError, match=r"mount\(\) takes application\(app\)"):
+        mount(given, "/mcp", given)

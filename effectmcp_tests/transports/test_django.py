@@ -92,7 +92,7 @@ def test_a_view_needs_the_length_of_a_body(page: Any) -> None:
     assert ask(body, headers, PATH_INFO="/mcp").status == 411
 
 
-def test_other_paths_are_those_of_django(page: Any) -> None:
+def test_django_serves_other_paths(page: Any) -> None:
     for path in ("/", "/mcpx", "/mcp/other"):
         response = asked(page.wsgi, b"", {"host": "localhost"}, PATH_INFO=path)
         assert b"The requested resource was not found" in response.body

@@ -73,7 +73,7 @@ def test_pages_of_other_origins_are_refused(page: Any, path: str) -> None:
     assert asked(page.host, body, headers, PATH_INFO=path).status == 403
 
 
-def test_other_paths_are_those_of_flask(page: Any) -> None:
+def test_flask_serves_other_paths(page: Any) -> None:
     home = asked(page.host, b"", method="GET", PATH_INFO="/")
     assert (home.status, home.body[:10]) == (200, b"A bookshop")
     assert asked(page.host, b"", method="GET", PATH_INFO="/mcpx").status == 404

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from effectmcp import Flow, Log, Progress, Server, Step
+from effectmcp.drivers import trio as on_trio
 from effectmcp.server import Change
-from effectmcp.transports import lines
 from effectmcp.transports.lines import LineLimits, Splitter, TooLong, serve_lines
 
 from ..legacy_client import NEWEST
@@ -581,9 +581,8 @@ async def test_another_error_of_send_is_raised() -> None:
     client = Client()
     client.breaks = ZeroDivisionError("a bug")
     client.call(1, "quick")
-    with pytest.raises(ExceptionGroup) as caught:
+    with pytest.raises(ZeroDivisionError, match="a bug"):
         await serve_lines(Kitchen().app, client.lines(), client.send)
-    assert caught.value.subgroup(ZeroDivisionError) is not None
     client.close()
 
 
@@ -600,8 +599,8 @@ async def test_a_failing_request_does_not_end_the_server(
             raise error
         return await original(app, request, *args, **options)
 
-    original = vars(lines)["handle"]
-    monkeypatch.setattr(lines, "handle", handle)
+    original = on_trio.handle
+    monkeypatch.setattr(on_trio, "handle", handle)
     async with talk(Kitchen().app) as client:
         client.ask(1, "server/discover")
         answer = await client.get()

@@ -12,12 +12,13 @@ import pytest
 
 from effectmcp.drivers import asyncio as on_asyncio
 from effectmcp.drivers import trio as on_trio
+from effectmcp.drivers.loops import Loop
 from effectmcp.exchange.commands import Reply
 from effectmcp.exchange.sessions import Session
 from effectmcp.protocol.jsonrpc import Request
 from effectmcp.protocol.legacy import Hello
 from effectmcp.protocol.revisions import HANDSHAKES
-from effectmcp.transports.reading import Calls, Loop, pump, run_call, settle
+from effectmcp.transports.reading import Calls, pump, run_call, settle
 from effectmcp.transports.sessions import Stream
 
 from .test_asgi import LOOPS

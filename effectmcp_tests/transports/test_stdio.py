@@ -17,6 +17,7 @@ import pytest
 import trio
 
 from effectmcp import Server, UsageError
+from effectmcp.server.loop_name import LOOPS
 from effectmcp.transports import stdio
 from effectmcp.transports.default_keys import VARIABLE
 
@@ -29,7 +30,6 @@ KEY = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
 APP = '''
 import atexit, ctypes, os, subprocess, sys, time
 from contextlib import asynccontextmanager
-import trio
 from effectmcp import Elicit, Flow, Gather, Progress, Server, Step, step
 
 kept = sys.stdout
@@ -46,7 +46,7 @@ async def life(app):
     print("lifespan is over", file=sys.stderr)
 
 
-app = Server("noisy", version="1", lifespan=life)
+app = Server("noisy", version="1", lifespan=life, loop=LOOP)
 
 
 @app.tool
@@ -91,11 +91,23 @@ def large(size: int) -> str:
 '''
 
 
+def written(loop: str, factory: pytest.TempPathFactory) -> Path:
+    path = factory.mktemp("stdio") / "noisy.py"
+    path.write_text(APP.replace("LOOP", repr(loop)), encoding="utf-8")
+    return path
+
+
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("stdio") / "noisy.py"
-    path.write_text(APP, encoding="utf-8")
-    return path
+    return written("trio", tmp_path_factory)
+
+
+@pytest.fixture(scope="module", params=LOOPS)
+def either(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The server on each loop."""
+    return written(request.param, tmp_path_factory)
 
 
 class Process:
@@ -155,8 +167,8 @@ NOISE = [
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has another C library")
-def test_nothing_but_messages_is_on_standard_output(file: Path) -> None:
-    with started(file) as process:
+def test_nothing_but_messages_is_on_standard_output(either: Path) -> None:
+    with started(either) as process:
         assert text_of(process.ask(call("noise"))) == "quiet"
         rest, err = process.end()
     assert rest == []
@@ -173,9 +185,9 @@ def test_handlers_do_not_read_what_the_client_writes(file: Path) -> None:
     assert "inputRequests" in answers[2]["result"]
 
 
-def test_it_ends_with_its_input(file: Path) -> None:
+def test_it_ends_with_its_input(either: Path) -> None:
     """Promptly, and after the lifespan."""
-    with started(file) as process:
+    with started(either) as process:
         process.ask(request("server/discover"))
         began = time.monotonic()
         rest, err = process.end()
@@ -198,17 +210,17 @@ def test_a_last_line_without_an_end_is_answered(file: Path) -> None:
     assert text_of(answer) == "awake"
 
 
-def test_a_subscription_ends_gracefully(file: Path) -> None:
-    with started(file) as process:
+def test_a_subscription_ends_gracefully(either: Path) -> None:
+    with started(either) as process:
         listen = request("subscriptions/listen", notifications={})
         assert process.ask(listen)["method"].endswith("acknowledged")
         (_, answer), _ = process.end()
     assert answer["result"]["resultType"] == "complete"
 
 
-def test_large_messages_and_many(file: Path) -> None:
+def test_large_messages_and_many(either: Path) -> None:
     """More than a pipe holds, in both directions at once."""
-    with started(file) as process:
+    with started(either) as process:
         size = 300_000
         title = "é" * size
         process.say(
@@ -219,9 +231,9 @@ def test_large_messages_and_many(file: Path) -> None:
     assert {one["id"] for one in answers} == set(range(11))
 
 
-def test_a_client_that_stops_reading_is_gone(file: Path) -> None:
+def test_a_client_that_stops_reading_is_gone(either: Path) -> None:
     """The client's requests end with it; the end of its input is not waited for."""
-    with started(file) as process:
+    with started(either) as process:
         process.ask(request("server/discover"))
         process.stdout.close()
         process.say(call("sleeps", id=1, seconds=100), request("server/discover", id=2))
@@ -236,8 +248,8 @@ def test_a_client_that_stops_reading_is_gone(file: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
-def test_ctrl_c_ends_it_quietly(file: Path) -> None:
-    with started(file) as process:
+def test_ctrl_c_ends_it_quietly(either: Path) -> None:
+    with started(either) as process:
         process.ask(request("server/discover"))
         process.say(call("sleeps", seconds=100))
         process.popen.send_signal(signal.SIGINT)
@@ -262,9 +274,9 @@ def test_sigterm_is_an_end_of_input(file: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
-def test_sigterm_loses_nothing_that_was_read(file: Path) -> None:
+def test_sigterm_loses_nothing_that_was_read(either: Path) -> None:
     """Messages are answered even if the client reads the first answer slowly."""
-    with started(file) as process:
+    with started(either) as process:
         process.ask(request("server/discover"))
         process.say(*(call("large", id=n, size=300_000) for n in range(5)))
         begun = process.stdout.read(100)  # so all of it has been read
@@ -288,8 +300,8 @@ def test_sigterm_while_the_client_reads_nothing(file: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
-def test_a_second_sigterm_ends_it_at_once(file: Path) -> None:
-    with started(file) as process:
+def test_a_second_sigterm_ends_it_at_once(either: Path) -> None:
+    with started(either) as process:
         began = time.monotonic()
         flags = {"toolsListChanged": True}
         process.ask(request("subscriptions/listen", id=6, notifications=flags))
@@ -440,9 +452,9 @@ def test_set_aside_refuses_what_is_closed(
 # ---- legacy clients -----------------------------------------------------------------
 
 
-def test_a_legacy_client_leaves(file: Path) -> None:
+def test_a_legacy_client_leaves(either: Path) -> None:
     """Asked live; in the middle of a question its input ends, and the server with it."""
-    with started(file) as process:
+    with started(either) as process:
         process.ask(era.initialize())
         process.say(era.message("notifications/initialized"))
         question = process.ask(era.tool("order", title="Dune"))

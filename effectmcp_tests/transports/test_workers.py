@@ -21,8 +21,9 @@ from effectmcp.errors import KeysError
 from effectmcp.state import make_key
 from effectmcp.transports import workers
 from effectmcp.transports.http import Limits
+from effectmcp.transports.sockets import bind
 from effectmcp.transports.web import Site
-from effectmcp.transports.workers import bind, ended_by, next_delay, run_workers
+from effectmcp.transports.workers import ended_by, next_delay, run_workers
 
 from .shop import answer, call, text_of
 from .test_http import make_certificate

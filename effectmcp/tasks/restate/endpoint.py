@@ -1,7 +1,9 @@
-"""The endpoint of a worker: Restate calls it over HTTP/1.1 to have turns run. On trio.
+"""The endpoint of a worker: Restate calls it over HTTP/1.1 to have turns run.
 
-    listeners = await trio.open_tcp_listeners(9080, host="127.0.0.1")
-    await serve(app, tasks, listeners, advertise="http://127.0.0.1:9080")
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=9080)
+    await serve(app, tasks, listener, advertise="http://127.0.0.1:9080")
+
+It is the same on trio and asyncio.
 
 A request and its response are open at the same time, as long as the turn runs: the engine
 acknowledges what the turn saves, and sends it signals. HTTP/1.1 is enough for that, and
@@ -12,15 +14,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 import h11
-import trio
+from anyio.abc import Listener, SocketStream
 from attrs import define, field
 
-from ...drivers import trio as loop
+from ...drivers.loops import Doing, Loop, running_loop
 from ...errors import TaskStoreError
 from ...exchange.task_rows import Mail, TaskRow
 from ...logs import logger_for
@@ -31,6 +34,7 @@ from .kept import CREATE, POST, WAKE
 from .uses import HANDLERS, UseAttempt
 
 if TYPE_CHECKING:
+    from ...drivers.local import Ringing
     from ...server.app import Server
     from .host import RestateTasks
 
@@ -110,7 +114,7 @@ def manifest(service: str, uses: str) -> bytes:
 async def serve(
     app: Server,
     tasks: RestateTasks,
-    listeners: list[trio.SocketListener],
+    listener: Listener[SocketStream],
     *,
     advertise: str | None,
     concurrency: int = 32,
@@ -122,40 +126,43 @@ async def serve(
     Args:
         app: The server, inside of `running(app)`.
         tasks: Its tasks.
-        listeners: Where the engine connects.
+        listener: Where the engine connects.
         advertise: The URL at which the engine finds this endpoint, or a balancer before
             it; `None` if it is registered already.
         concurrency: The most turns that run at once.
         grace: Seconds that running steps have to end once this is stopped.
         give: Called with a function that stops this: no further step begins.
     """
-    async with loop.crew() as spawn, trio.open_nursery() as nursery:
-        worker = _Worker(app, tasks, spawn, trio.CapacityLimiter(concurrency))
-        nursery.start_soon(worker.accept, listeners, nursery)
-        nursery.start_soon(worker.beat)
+    loop = running_loop()
+    async with loop.crew() as spawn, anyio.create_task_group() as group:
+        limit = anyio.CapacityLimiter(concurrency)
+        worker = _Worker(loop, app, tasks, spawn, limit)
+        group.start_soon(worker.accept, listener, group)
+        group.start_soon(worker.beat)
         give(worker.stop)
         if advertise is not None:
-            nursery.start_soon(_register, tasks, advertise, worker)
+            group.start_soon(_register, tasks, advertise, worker)
         await worker.ended.wait()
-        with trio.move_on_after(grace) as scope:
+        with anyio.move_on_after(grace) as scope:
             await worker.idle()
         if scope.cancelled_caught:
             logger.warning("cancelled steps of tasks still running after %g s", grace)
-        nursery.cancel_scope.cancel()
+        group.cancel_scope.cancel()
 
 
 async def _register(tasks: RestateTasks, url: str, worker: _Worker) -> None:
     """Register the endpoint; then adopt the turns of endpoints that are gone."""
     engine = tasks.engine
-    in_thread = trio.to_thread.run_sync
     id_ = problem = ""
     while not worker.is_stopping:
         try:
             if not id_:
                 # The engine may take long, because it calls this worker in return.
-                id_ = await in_thread(engine.register, url, abandon_on_cancel=True)
+                register = partial(engine.register, url)
+                id_ = await worker.loop.in_thread(register, _register, None, 1)
                 logger.info("Restate runs the turns of %s at %s", tasks.name, url)
-            adopted = await in_thread(_adopt, tasks, id_, url)
+            # Waited for even if cancelled, as it opens connections.
+            adopted = await anyio.to_thread.run_sync(_adopt, tasks, id_, url)
         except TaskStoreError as exc:
             if not id_ and str(exc) != problem:
                 problem = str(exc)
@@ -163,7 +170,7 @@ async def _register(tasks: RestateTasks, url: str, worker: _Worker) -> None:
         else:
             for gone in adopted:
                 logger.warning("the turns that %s has left run at %s", gone, url)
-        with trio.move_on_after(_ADOPT if id_ else _REGISTER):
+        with anyio.move_on_after(_ADOPT if id_ else _REGISTER):
             await worker.ended.wait()
 
 
@@ -179,15 +186,16 @@ def _adopt(tasks: RestateTasks, id_: str, url: str) -> list[str]:
 class _Worker:
     """The state that the connections of one endpoint share."""
 
+    loop: Loop
     app: Server
     tasks: RestateTasks
-    spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
-    limit: trio.CapacityLimiter
+    spawn: Callable[[Doing], None]
+    limit: anyio.CapacityLimiter
     is_stopping: bool = False
-    accepting: trio.CancelScope = field(factory=trio.CancelScope)
-    ended: trio.Event = field(factory=trio.Event)
+    accepting: anyio.CancelScope = field(factory=anyio.CancelScope)
+    ended: anyio.Event = field(factory=anyio.Event)
     running: set[_Invocation] = field(factory=set)
-    _changed: trio.Event = field(factory=trio.Event)
+    _changed: anyio.Event = field(factory=anyio.Event)
 
     def stop(self) -> None:
         """Accept no more turns, and begin no further step."""
@@ -200,7 +208,7 @@ class _Worker:
     async def idle(self) -> None:
         """Wait until no turn runs."""
         while self.running:
-            self._changed = trio.Event()
+            self._changed = anyio.Event()
             await self._changed.wait()
 
     def leave(self, one: _Invocation) -> None:
@@ -208,32 +216,31 @@ class _Worker:
         self._changed.set()
 
     async def accept(
-        self, listeners: list[trio.SocketListener], nursery: trio.Nursery
+        self, listener: Listener[SocketStream], group: anyio.abc.TaskGroup
     ) -> None:
         """Serve connections until stopped."""
         with self.accepting:
-            await trio.serve_listeners(
-                self.converse, listeners, handler_nursery=nursery
-            )
+            async with listener:
+                await listener.serve(self.converse, group)
 
     async def beat(self) -> None:
         """Show the engine that the turns live which wait for a step."""
         sign = frames.awaiting("mail")
         while True:
-            await trio.sleep(_BEAT)
+            await anyio.sleep(_BEAT)
             for one in list(self.running):
                 # It may have ended while another one was written to. And if the engine
                 # does not read from one connection, the other turns must not wait.
                 if one in self.running and not one.is_gone and not one.is_writing:
                     await one.write(sign)
 
-    async def converse(self, stream: trio.SocketStream) -> None:
+    async def converse(self, stream: SocketStream) -> None:
         """Serve one connection."""
         async with stream:
             connection = _Connection(stream)
             try:
                 await self._answer(connection)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 pass  # the engine went away
             except h11.RemoteProtocolError as exc:
                 logger.warning("a request that is not HTTP: %s", exc)
@@ -244,7 +251,7 @@ class _Worker:
     async def _answer(self, connection: _Connection) -> None:
         """Answer the one request of a connection."""
         event: Any = None
-        with trio.move_on_after(_SILENCE):
+        with anyio.move_on_after(_SILENCE):
             event = await connection.next_event()
         if not isinstance(event, h11.Request):
             return
@@ -272,7 +279,7 @@ async def _answer_use(connection: _Connection, attempt: UseAttempt) -> None:
     """Run an attempt that waits for nothing: a request that counts once."""
     try:
         is_open = False
-        with trio.move_on_after(_SILENCE):
+        with anyio.move_on_after(_SILENCE):
             while not is_open:
                 event = await connection.next_event()
                 if not isinstance(event, h11.Data):
@@ -297,10 +304,10 @@ async def _answer_use(connection: _Connection, attempt: UseAttempt) -> None:
 class _Connection:
     """One connection, as HTTP."""
 
-    _stream: trio.SocketStream
+    _stream: SocketStream
     method: bytes = b""
     _http: h11.Connection = field(factory=lambda: h11.Connection(h11.SERVER))
-    _writing: trio.Lock = field(factory=trio.Lock)
+    _writing: anyio.Lock = field(factory=anyio.Lock)
 
     @property
     def is_writing(self) -> bool:
@@ -309,17 +316,21 @@ class _Connection:
 
     async def close(self) -> None:
         """Close it at once."""
-        await trio.aclose_forcefully(self._stream)
+        await anyio.aclose_forcefully(self._stream)
 
     async def next_event(self) -> Any:
         while (event := self._http.next_event()) is h11.NEED_DATA:
-            self._http.receive_data(await self._stream.receive_some(65_536))
+            try:
+                data = await self._stream.receive(65_536)
+            except anyio.EndOfStream:
+                data = b""
+            self._http.receive_data(data)
         return event
 
     async def write(self, *events: Any) -> None:
         data = b"".join(self._http.send(event) or b"" for event in events)
         async with self._writing:
-            await self._stream.send_all(data)
+            await self._stream.send(data)
 
     async def reply(self, status: int, content_type: str, body: bytes) -> None:
         """Send a whole response."""
@@ -334,7 +345,7 @@ class _Connection:
 
     async def finish(self) -> None:
         """Read the request to its end, so that the response arrives whole."""
-        with trio.move_on_after(_SILENCE):
+        with anyio.move_on_after(_SILENCE):
             while self._http.their_state is h11.SEND_BODY:
                 await self.next_event()
 
@@ -346,10 +357,10 @@ class _Invocation:
     _worker: _Worker
     _connection: _Connection
     _handler: str
-    bell: Any = field(factory=loop.Bell)
+    bell: Ringing = field(init=False)
     is_gone: bool = False
     _attempt: Attempt = field(init=False)
-    _reading: trio.CancelScope = field(factory=trio.CancelScope)
+    _reading: anyio.CancelScope = field(factory=anyio.CancelScope)
     #: Events to send before the next bytes: the head of the response, and saves.
     _unsent: list[Any] = field(factory=list)
     #: The bytes of all saves.
@@ -357,6 +368,7 @@ class _Invocation:
 
     def __attrs_post_init__(self) -> None:
         tasks = self._worker.tasks
+        self.bell = self._worker.loop.Bell()
         self._attempt = Attempt(tasks.service, self._handler, tasks.retention)
 
     async def run(self) -> None:
@@ -365,7 +377,7 @@ class _Invocation:
         self._unsent.append(h11.Response(status_code=200, headers=head))
         attempt = self._attempt
         try:
-            with trio.move_on_after(_SILENCE):
+            with anyio.move_on_after(_SILENCE):
                 while not attempt.is_open:
                     event = await self._connection.next_event()
                     if not isinstance(event, h11.Data):
@@ -423,7 +435,7 @@ class _Invocation:
     async def _run(self, row: TaskRow) -> None:
         worker = self._worker
         running = RunningTurn(
-            loop, worker.app, self, self.bell, worker.spawn, self._is_stopping
+            worker.loop, worker.app, self, self.bell, worker.spawn, self._is_stopping
         )
         try:
             await running.play(row)
@@ -443,10 +455,10 @@ class _Invocation:
 
     async def _finish(self, data: bytes) -> None:
         # The engine ends the request as soon as it has this.
-        self._reading.deadline = trio.current_time() + _SILENCE
+        self._reading.deadline = anyio.current_time() + _SILENCE
         try:
             await self._end(data)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass  # the engine has the turn repeated
 
     async def _end(self, data: bytes) -> None:
@@ -469,7 +481,7 @@ class _Invocation:
         """Send the unsent events and these bytes, if the engine is there."""
         try:
             await self._flush(h11.Data(data=data))
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             self.is_gone = True
             self.bell.ring()
 
@@ -495,7 +507,7 @@ class _Invocation:
         """Write the saved row, and wait until it is durable."""
         number = self._attempt.sent
         # The engine may hear this worker, and not be heard; or not read.
-        with trio.move_on_after(_SILENCE):
+        with anyio.move_on_after(_SILENCE):
             if self._unsent:
                 await self.write(b"")
             while self._attempt.acknowledged < number:

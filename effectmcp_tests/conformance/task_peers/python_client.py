@@ -8,24 +8,20 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, Final
 
 import anyio
 
-# The SDK is installed beside our own environment, where the type checker does not see it.
-from mcp import (  # type: ignore[import-not-found]
-    ClientSession,
-    McpError,
-    StdioServerParameters,
-    stdio_client,
-    types,
-)
-from mcp.client.experimental.task_handlers import (  # type: ignore[import-not-found]
-    ExperimentalTaskHandlers,
-)
-from mcp.shared.experimental.tasks.in_memory_task_store import (  # type: ignore[import-not-found]
-    InMemoryTaskStore,
-)
+# Version 1 of the SDK, in an environment of its own: type checkers see version 2.
+mcp: Any = import_module("mcp")
+types: Any = mcp.types
+ExperimentalTaskHandlers: Any = import_module(
+    "mcp.client.experimental.task_handlers"
+).ExperimentalTaskHandlers
+InMemoryTaskStore: Any = import_module(
+    "mcp.shared.experimental.tasks.in_memory_task_store"
+).InMemoryTaskStore
 
 #: Milliseconds that tasks are kept.
 TTL: Final = 600_000
@@ -165,8 +161,10 @@ async def main(setup: Mapping[str, Any], server: Sequence[str]) -> None:
     user = User(setup["answers"])
     tasks = UserTasks(user)
     async with (
-        stdio_client(StdioServerParameters(command=command, args=args)) as streams,
-        ClientSession(
+        mcp.stdio_client(
+            mcp.StdioServerParameters(command=command, args=args)
+        ) as streams,
+        mcp.ClientSession(
             *streams,
             elicitation_callback=user.elicit,
             sampling_callback=user.sample,
@@ -180,7 +178,7 @@ async def main(setup: Mapping[str, Any], server: Sequence[str]) -> None:
             reply: dict[str, Any]
             try:
                 reply = {"value": await getattr(requests, wanted.pop("do"))(**wanted)}
-            except McpError as exc:
+            except mcp.McpError as exc:
                 reply = {"error": to_json(exc.error)}
             except ValueError as exc:  # a response that the SDK cannot read
                 reply = {"error": {"message": str(exc)}}

@@ -11,10 +11,10 @@ from itertools import count
 from typing import Any
 
 import pytest
-import trio
+from anyio.abc import SocketListener
 
 from effectmcp import Flow, Server, step
-from effectmcp.drivers import trio as loop
+from effectmcp.drivers.loops import run, running_loop
 from effectmcp.tasks import TaskHost
 from effectmcp.tasks.restate import RestateTasks
 from effectmcp.tasks.restate import engine as requests
@@ -75,27 +75,34 @@ class Bench:
 
         async def main() -> None:
             listening.setblocking(False)
-            listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
-            token = trio.lowlevel.current_trio_token()
+            loop = running_loop()
+            listener = await SocketListener.from_socket(listening)
+            stopping = loop.Bell()
 
-            def give(stop: Any) -> None:
-                stops.append(lambda: token.run_sync_soon(stop))
-                if not is_first:
-                    ready.set()
+            async with loop.running(app), loop.crew() as spawn:
 
-            async with loop.running(app), trio.open_nursery() as nursery:
-                await serve(app, tasks, [listener], advertise=url, grace=1, give=give)
-                nursery.cancel_scope.cancel()
+                def give(stop: Any) -> None:
+                    async def obey() -> None:
+                        await stopping.wait()
+                        stop()
 
-        def run() -> None:
+                    spawn(obey)
+                    stops.append(stopping.ring)
+                    if not is_first:
+                        ready.set()
+
+                await serve(app, tasks, listener, advertise=url, grace=1, give=give)
+
+        def work() -> None:
             try:
-                trio.run(main)
+                # The second worker of a store runs on the other loop.
+                run("trio" if is_first else "asyncio", main)
             except BaseException as exc:
                 failures.append(exc)
             finally:
                 ready.set()
 
-        thread = threading.Thread(target=run)
+        thread = threading.Thread(target=work)
         thread.start()
         if is_first:
             while not tasks.engine.query(

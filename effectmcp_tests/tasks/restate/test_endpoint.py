@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
 import trio
-import trio.testing
+from anyio.abc import SocketAttribute
 
 from effectmcp import Flow, Server, step
 from effectmcp.drivers import trio as loop
@@ -43,19 +44,20 @@ async def endpoint() -> AsyncIterator[Callable[[], Any]]:
     tasks = RestateTasks("http://127.0.0.1:1", "http://127.0.0.1:1", name="shop")
     app = Server("shop", tasks=tasks)
     app.tool(name="job", task="required")(job)
-    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(SocketAttribute.local_port)
     stops: list[Callable[[], None]] = []
     with trio.fail_after(60):
         async with loop.running(app), trio.open_nursery() as nursery:
             work = {"advertise": None, "give": stops.append, "grace": 1.0}
 
             async def run() -> None:
-                await serve(app, tasks, listeners, **work)  # type: ignore[arg-type]  # of several types
+                await serve(app, tasks, listener, **work)  # type: ignore[arg-type]  # of several types
 
             nursery.start_soon(run)
 
             async def connect() -> trio.SocketStream:
-                return await trio.testing.open_stream_to_socket_listener(listeners[0])
+                return await trio.open_tcp_stream("127.0.0.1", port)
 
             yield connect
             stops[0]()

@@ -11,7 +11,8 @@ from effectmcp import Server, UsageError
 from effectmcp.drivers import trio as loop
 from effectmcp.server.changes import Change
 from effectmcp.tasks.restate import RestateTasks
-from effectmcp.transports.working import keep_tasks, working
+from effectmcp.transports.stores import keep_tasks
+from effectmcp.transports.working import working
 
 PLACE = "restate+http://127.0.0.1:1?admin=http://127.0.0.1:2"
 
