@@ -11,22 +11,26 @@ time of their own process; a client in another process asks them in turns.
 More servers show where the time goes: effectmcp with states that are signed but not
 encrypted, like the states of the handwritten server; effectmcp's transport, with the
 handwritten code in place of the exchange; and a server on trio and h11 that reads and
-computes nothing, which shows what the handwritten server pays for HTTP.
+computes nothing, which shows what the handwritten server pays for HTTP. And both on
+asyncio, where uvicorn does HTTP: effectmcp, and a server that computes nothing.
 
     python -m benchmarks.http
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
 import json
 import multiprocessing
+import os
 import random
 import socket
 import statistics
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from multiprocessing.connection import Connection
 from operator import truediv
@@ -34,12 +38,15 @@ from typing import Any
 
 import h11
 import trio
+import uvicorn
 
 from effectmcp import Elicit, Flow
+from effectmcp.drivers import trio as on_trio
 from effectmcp.exchange.commands import Peer, Reply
 from effectmcp.server import Server
 from effectmcp.state import Keys, make_key
-from effectmcp.transports import connection, http
+from effectmcp.transports import http, on_uvicorn
+from effectmcp.transports.sockets import bind
 
 KEY = bytes(range(32))
 REQUESTS = 100
@@ -122,7 +129,7 @@ async def serve_transport(listener: trio.SocketListener) -> None:
     def begin(app: Server, body: bytes, peer: Peer) -> Reply:
         return Reply(by_hand(body))
 
-    vars(connection)["begin"] = begin
+    vars(on_trio)["begin"] = begin
     await http.serve(shop(), listeners=[listener])
 
 
@@ -157,28 +164,47 @@ async def serve_bare(
     await trio.serve_listeners(connected, [listener])
 
 
+async def serve_on_asyncio(sock: socket.socket) -> None:
+    await on_uvicorn.serve(shop(), [sock], shutdown=asyncio.Event())
+
+
+async def nothing_on_asyncio(sock: socket.socket) -> None:
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        body = write_nothing(b"")
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        start = {"type": "http.response.start", "status": 200, "headers": headers}
+        await send(start)
+        await send({"type": "http.response.body", "body": body})
+
+    config = uvicorn.Config(answer, http="h11", lifespan="off", log_level="error")
+    await uvicorn.Server(config).serve([sock])
+
+
 def process(
-    serve: Callable[[trio.SocketListener], Any], sock: socket.socket, pipe: Connection
+    serve: Callable[[Any], Coroutine[Any, Any, None]],
+    sock: socket.socket,
+    pipe: Connection,
 ) -> None:
     """Serve, and report the CPU time so far on request."""
 
-    async def tell() -> None:
-        while True:
-            await trio.lowlevel.wait_readable(pipe.fileno())
-            if pipe.recv() is None:
-                raise SystemExit
+    def tell() -> None:
+        while pipe.recv() is not None:
             pipe.send(time.process_time())
+        os._exit(0)
 
-    async def main() -> None:
-        listener = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve, listener)
-            nursery.start_soon(tell)
+    async def on_trio() -> None:
+        await serve(trio.SocketListener(trio.socket.from_stdlib_socket(sock)))
 
-    try:
-        trio.run(main)
-    except* SystemExit:
-        pass
+    threading.Thread(target=tell, daemon=True).start()
+    if serve in (serve_on_asyncio, nothing_on_asyncio):
+        asyncio.run(serve(sock))
+    else:
+        trio.run(on_trio)
 
 
 # ---- the client ---------------------------------------------------------------------
@@ -187,8 +213,11 @@ def process(
 class Asker:
     """A server in another process, and a connection to it."""
 
-    def __init__(self, serve: Callable[[trio.SocketListener], Any]) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as sock:
+    def __init__(self, serve: Callable[[Any], Any]) -> None:
+        # Not `socket.create_server`: asyncio would not know that its connections are TCP,
+        # and leave Nagle's algorithm on.
+        (sock,) = bind("127.0.0.1", 0, shared=False)
+        with sock:
             self.pipe, theirs = multiprocessing.Pipe()
             self.process = multiprocessing.get_context("fork").Process(
                 target=process, args=(serve, sock, theirs), daemon=True
@@ -265,13 +294,16 @@ def main() -> None:
     servers = {
         ours: Asker(serve_ours),
         "effectmcp, readable states": Asker(partial(serve_ours, readable=True)),
+        "effectmcp, on asyncio": Asker(serve_on_asyncio),
         "by hand, our transport": Asker(serve_transport),
         bare: Asker(partial(serve_bare, answer=write_by_hand)),
     }
     requests = {name: round_with_answers(one, 3) for name, one in servers.items()}
     nothing = "nothing, on trio and h11"
     servers[nothing] = Asker(partial(serve_bare, answer=write_nothing))
-    requests[nothing] = requests[ours]
+    nothing_either = "nothing, on uvicorn"
+    servers[nothing_either] = Asker(nothing_on_asyncio)
+    requests[nothing] = requests[nothing_either] = requests[ours]
     sizes = {name: len(one.ask(requests[name])) for name, one in servers.items()}
     for name, server in servers.items():
         server.microseconds(requests[name])  # warm

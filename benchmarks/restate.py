@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from anyio.abc import SocketListener
 from attrs import frozen
 
 from effectmcp import Flow, Server, Sleep, step
@@ -113,7 +114,7 @@ async def work(place: str, fd: int, is_first: bool) -> None:
     listening = socket.socket(fileno=fd)
     listening.setblocking(False)
     url = "http://{}:{}".format(*listening.getsockname())
-    listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
+    listener = await SocketListener.from_socket(listening)
 
     async def end(rows: list[TaskRow]) -> None:
         for row in rows:
@@ -128,7 +129,7 @@ async def work(place: str, fd: int, is_first: bool) -> None:
     async with loop.running(app), trio.open_nursery() as nursery:
         advertise = url if is_first else None
         nursery.start_soon(
-            partial(serve_engine, app, tasks, [listener], advertise=advertise)
+            partial(serve_engine, app, tasks, listener, advertise=advertise)
         )
         while (order := await trio.to_thread.run_sync(next, given, None)) is not None:
             match order:

@@ -66,7 +66,7 @@ def test_task_that_was_cancelled_from_outside_stays_cancelled() -> None:
 
 @pytest.mark.parametrize("kind", ["step", "plain"])
 def test_shielded_cleanup_of_a_step_is_not_cut_off(kind: str) -> None:
-    """A scope of anyio cancels its task again and again, until that ends."""
+    """A scope of anyio cancels its task until that ends."""
     done: list[str] = []
     app = Server("shop")
 
