@@ -100,6 +100,7 @@ def test_there_are_tables() -> None:
         "A method",
         "A revision",
         "A transport or a host",
+        "A bridge, or a version of another SDK",
         "An event for observers",
         "A rule of the engine",
     }

@@ -120,6 +120,7 @@ def include(mcp: FastMCP[Any], app: Server) -> None:
     if any((known.tools, known.prompts, known.resources, known.templates)):
         raise UsageError(f"{mcp!r} has flows already: call include() before them")
     warn_of_rest(app)
+    app.keys = app.keys or known.keys
     _SERVERS[mcp] = app
     for tool in app.tools.values():
         mcp.add_tool(_tool(app, tool))

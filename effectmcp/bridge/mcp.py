@@ -102,6 +102,7 @@ def include(mcp: _MCPServer, app: Server) -> None:
     for resource in app.resources.values():
         _check_resource(resource)
     warn_of_rest(app)
+    app.keys = app.keys or known.keys
     _SERVERS[mcp] = app
     for tool in app.tools.values():
         _add_tool(mcp, app, tool)

@@ -15,8 +15,10 @@ from fastmcp import Client, Context, FastMCP
 from fastmcp.dependencies import Depends
 from fastmcp.server.middleware import Middleware
 from mcp import Client as SDKClient
+from mcp.server.mcpserver import MCPServer
 
 from effectmcp import Elicit, Flow, Keys, Log, Provided, Server, UsageError, step
+from effectmcp.bridge import fastmcp as on_fastmcp
 from effectmcp.bridge import mcp as on_sdk
 from effectmcp.bridge.fastmcp import (
     flow_prompt,
@@ -75,6 +77,17 @@ def test_middleware_changes_results(mode: Any, name: str) -> None:
     result = asyncio.run(call(mcp, name, mode))
     assert [one.text for one in result.content] == ["[redacted]"]
     assert "123" not in repr(result)
+
+
+@pytest.mark.parametrize("bridge", [on_fastmcp, on_sdk])
+def test_keys_that_were_set_before_an_include(bridge: Any) -> None:
+    mcp: Any = FastMCP("shop") if bridge is on_fastmcp else MCPServer("shop")
+    keys = Keys(make_key(bytes(32)))
+    bridge.server_in(mcp).keys = keys
+    app = Server("shop")
+    bridge.include(mcp, app)
+    assert bridge.server_in(mcp) is app
+    assert app.keys is keys
 
 
 def test_copy_with_another_name() -> None:
@@ -158,7 +171,7 @@ def test_bridge_names_the_parts_that_stay_behind(
 
     with caplog.at_level(logging.WARNING):
         include(FastMCP("shop"), app)
-        on_sdk.include(on_sdk.MCPServer("shop"), app)  # type: ignore[attr-defined]  # imported there
+        on_sdk.include(MCPServer("shop"), app)
     words = (
         "a bridge does not pass on the completions and instructions of <Server 'shop'>"
     )
@@ -221,7 +234,7 @@ def test_decorators_without_a_server() -> None:
     def order() -> Flow[str]:
         return (yield from Elicit("Who?", str))
 
-    for wrong in (order, on_sdk.MCPServer("shop")):  # type: ignore[attr-defined]  # imported there
+    for wrong in (order, MCPServer("shop")):
         for decorator in (flow_tool, flow_prompt):
             with pytest.raises(UsageError, match=r"is not a FastMCP: write @flow_tool"):
                 decorator(wrong)
