@@ -21,7 +21,6 @@ import inspect
 import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
-from weakref import WeakKeyDictionary
 
 from .versions import check_version
 
@@ -56,6 +55,7 @@ from ..server.app import Server
 from ..server.features import make_prompt, make_resource, make_tool
 from .answering import ForeignRequest, NoClient, answer
 from .sdk import (
+    FlowServers,
     asked_of,
     asking_in,
     content_of,
@@ -63,7 +63,6 @@ from .sdk import (
     icons_of,
     model_of,
     output_of,
-    warn_of_rest,
     wire,
 )
 
@@ -83,8 +82,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: The server of flows in each FastMCP server.
-_SERVERS: Final[WeakKeyDictionary[FastMCP[Any], Server]] = WeakKeyDictionary()
+#: The server of flows in each server of FastMCP.
+_SERVERS: Final[FlowServers[FastMCP[Any]]] = FlowServers(FastMCP)
 
 
 def server_in(mcp: FastMCP[Any]) -> Server:
@@ -95,15 +94,7 @@ def server_in(mcp: FastMCP[Any]) -> Server:
     Raises:
         UsageError: If `mcp` is not a server of FastMCP.
     """
-    given: object = mcp
-    if not isinstance(given, FastMCP):
-        raise UsageError(
-            f"{given!r} is not a FastMCP: write @flow_tool(mcp), with the server"
-        )
-    found = _SERVERS.get(mcp)
-    if found is None:
-        found = _SERVERS[mcp] = Server(mcp.name, version=mcp.version or "0")
-    return found
+    return _SERVERS.of(mcp)
 
 
 def include(mcp: FastMCP[Any], app: Server) -> None:
@@ -116,12 +107,7 @@ def include(mcp: FastMCP[Any], app: Server) -> None:
     Raises:
         UsageError: If `mcp` has flows already.
     """
-    known = server_in(mcp)
-    if any((known.tools, known.prompts, known.resources, known.templates)):
-        raise UsageError(f"{mcp!r} has flows already: call include() before them")
-    warn_of_rest(app)
-    app.keys = app.keys or known.keys
-    _SERVERS[mcp] = app
+    _SERVERS.adopt(mcp, app)
     for tool in app.tools.values():
         mcp.add_tool(_tool(app, tool))
     for prompt in app.prompts.values():

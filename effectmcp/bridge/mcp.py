@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Final, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary
 
 from .versions import check_version
 
@@ -43,6 +42,7 @@ from ..server.app import Server
 from ..server.features import make_prompt, make_resource, make_tool
 from .answering import ForeignRequest, NoClient, answer
 from .sdk import (
+    FlowServers,
     asked_of,
     asking_in,
     content_of,
@@ -51,7 +51,6 @@ from .sdk import (
     model_of,
     output_of,
     user_of,
-    warn_of_rest,
 )
 
 __all__ = ["flow_prompt", "flow_resource", "flow_tool", "include", "server_in"]
@@ -61,7 +60,7 @@ _MCPServer: TypeAlias = MCPServer[Any]
 _Context: TypeAlias = Context[Any, Any]
 
 #: The server of flows in each server of the SDK.
-_SERVERS: Final[WeakKeyDictionary[_MCPServer, Server]] = WeakKeyDictionary()
+_SERVERS: Final[FlowServers[_MCPServer]] = FlowServers(MCPServer)
 
 
 def server_in(mcp: _MCPServer) -> Server:
@@ -72,15 +71,7 @@ def server_in(mcp: _MCPServer) -> Server:
     Raises:
         UsageError: If `mcp` is not a server of the SDK.
     """
-    given: object = mcp
-    if not isinstance(given, MCPServer):
-        raise UsageError(
-            f"{given!r} is not a MCPServer: write @flow_tool(mcp), with the server"
-        )
-    found = _SERVERS.get(mcp)
-    if found is None:
-        found = _SERVERS[mcp] = Server(mcp.name, version=mcp.version or "0")
-    return found
+    return _SERVERS.of(mcp)
 
 
 def include(mcp: _MCPServer, app: Server) -> None:
@@ -94,16 +85,11 @@ def include(mcp: _MCPServer, app: Server) -> None:
         UsageError: If `mcp` has flows already.
         SchemaError: If `app` has a resource that asks and is not a template.
     """
-    known = server_in(mcp)
-    if any((known.tools, known.prompts, known.resources, known.templates)):
-        raise UsageError(f"{mcp!r} has flows already: call include() before them")
     for name in app.tools:
         _check_name(mcp, name)
     for resource in app.resources.values():
         _check_resource(resource)
-    warn_of_rest(app)
-    app.keys = app.keys or known.keys
-    _SERVERS[mcp] = app
+    _SERVERS.adopt(mcp, app)
     for tool in app.tools.values():
         _add_tool(mcp, app, tool)
     for prompt in app.prompts.values():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import warnings
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 import mcp_types as types
 from attrs import frozen
@@ -16,14 +17,13 @@ from mcp.shared.message import ServerMessageMetadata
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..canonical import JSON, dumps
-from ..errors import ProtocolError
+from ..errors import ProtocolError, UsageError
 from ..logs import logger_for
+from ..server.app import Server
 from .answering import ForeignRequest
 
-if TYPE_CHECKING:
-    from ..server.app import Server
-
 __all__ = [
+    "FlowServers",
     "SessionClient",
     "asked_of",
     "asking_in",
@@ -33,11 +33,11 @@ __all__ = [
     "model_of",
     "output_of",
     "user_of",
-    "warn_of_rest",
     "wire",
 ]
 
 M = TypeVar("M", bound=BaseModel)
+S = TypeVar("S")
 
 logger = logger_for("effectmcp.server")
 
@@ -86,14 +86,50 @@ def user_of(token: AccessToken | None) -> str | None:
     return dumps(list(principal_components(token))).decode()
 
 
-def warn_of_rest(app: Server) -> None:
-    """Log what a bridge does not pass on, if a server has it."""
-    rest = {"completions": app.completions, "instructions": app.instructions}
-    left = [name for name, one in rest.items() if one]
-    if left:
-        logger.warning(
-            "a bridge does not pass on the %s of %r", " and ".join(left), app
-        )
+class FlowServers(Generic[S]):
+    """The server of flows in each server of an SDK.
+
+    Args:
+        kind: The class of the SDK's servers.
+    """
+
+    def __init__(self, kind: Callable[..., S]) -> None:
+        self._kind: Any = kind
+        self._servers: WeakKeyDictionary[Any, Server] = WeakKeyDictionary()
+
+    def of(self, mcp: S) -> Server:
+        """Return the server of flows in `mcp`, which is made if it is missing.
+
+        Raises:
+            UsageError: If `mcp` is not a server of this kind.
+        """
+        if not isinstance(mcp, self._kind):
+            raise UsageError(
+                f"{mcp!r} is not a {self._kind.__name__}: write @flow_tool(mcp), with the"
+                " server"
+            )
+        found = self._servers.get(mcp)
+        if found is None:
+            theirs: Any = mcp
+            found = Server(theirs.name, version=theirs.version or "0")
+            self._servers[mcp] = found
+        return found
+
+    def adopt(self, mcp: S, app: Server) -> None:
+        """Make `app` the server of flows in `mcp`; log what no bridge passes on.
+
+        Raises:
+            UsageError: If `mcp` has flows already.
+        """
+        known = self.of(mcp)
+        if any((known.tools, known.prompts, known.resources, known.templates)):
+            raise UsageError(f"{mcp!r} has flows already: call include() before them")
+        rest = {"completions": app.completions, "instructions": app.instructions}
+        left = " and ".join(name for name, one in rest.items() if one)
+        if left:
+            logger.warning("a bridge does not pass on the %s of %r", left, app)
+        app.keys = app.keys or known.keys
+        self._servers[mcp] = app
 
 
 def asking_in(result: Mapping[str, JSON]) -> types.InputRequiredResult | None:

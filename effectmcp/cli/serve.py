@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import UsageError
-from ..logs import logger_for
 from ..server.target import load_app
 from .loop_option import add_loop
 
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from ..server.app import Server
 
 __all__ = ["add"]
-
-logger = logger_for("effectmcp.server")
 
 _OF_HTTP: Final = (
     "path",
@@ -139,10 +136,9 @@ def _load(options: argparse.Namespace) -> Server:
 
 def _serve_http(options: argparse.Namespace) -> None:
     from ..transports import program
-    from ..transports.malloc import give_back_large_blocks
     from ..transports.sessions import SessionLimits
     from ..transports.sockets import tls_context
-    from ..transports.web import Site, is_local, parse_address
+    from ..transports.web import Site, parse_address
 
     host, port = parse_address(options.http)
     path = "/mcp" if options.path is None else options.path
@@ -154,13 +150,6 @@ def _serve_http(options: argparse.Namespace) -> None:
         origins=options.allow_origin or (),
         proxies=options.trust_proxy or (),
     )
-    if not is_local(host):
-        logger.warning(
-            "%s can be reached from other machines, and there is no authentication: any"
-            " client may call any tool. Listen on 127.0.0.1, behind a proxy that"
-            " authenticates, or serve from your own program with Site(authenticate=...)",
-            options.http,
-        )
     files = {"certificate": options.certificate, "key": options.key}
     workers = 1 if options.workers is None else options.workers
     if workers != 1 and (options.strict or options.record):
@@ -168,7 +157,6 @@ def _serve_http(options: argparse.Namespace) -> None:
     if workers != 1 and options.leave is not None:
         raise UsageError("--leave is for one process: several keep no sessions")
     if workers == 1:
-        give_back_large_blocks()
         app = _load(options)
         try:
             sessions = SessionLimits(leave=options.leave)
@@ -178,6 +166,7 @@ def _serve_http(options: argparse.Namespace) -> None:
     else:
         import trio
 
+        program.warn_if_open(host, port)
         tls_context(**files)  # before anything runs, and again in the workers
         of = options.target, workers, host, port
         shared = {"site": site, "tasks": options.tasks, "loop": options.loop, **files}

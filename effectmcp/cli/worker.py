@@ -137,13 +137,12 @@ async def _listen(
     import anyio
 
     from ..tasks.restate.endpoint import serve
+    from ..transports.sockets import not_bound
 
     try:
         listener = await anyio.create_tcp_listener(local_host=host, local_port=port)
     except OSError as exc:
-        raise UsageError(
-            f"cannot listen at {host}, port {port}: {exc.strerror or exc}"
-        ) from None
+        raise not_bound(host, port, exc) from None
     if advertise is None:
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         advertise = f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -43,10 +43,20 @@ from .web import Head, Send, client_address, refusal
 
 if TYPE_CHECKING:
     from ..drivers.loops import Doing, Loop
+    from ..server.app import Server
     from .disconnects import Disconnects
     from .reading import Calls
+    from .sessions import Sessions
+    from .web import Site
 
-__all__ = ["Connection", "Direct", "Limits", "Shared", "connections_of"]
+__all__ = [
+    "Connection",
+    "Direct",
+    "Limits",
+    "Shared",
+    "connections_of",
+    "endpoint_of",
+]
 
 T = TypeVar("T")
 
@@ -121,6 +131,23 @@ _FILES: Final = 32
 def connections_of(files: int) -> int:
     """Return how many connections a process may have that may open so many files."""
     return min(_CONNECTIONS, max(1, (files - _FILES) * 3 // 4))
+
+
+def endpoint_of(
+    app: Server, site: Site, limits: Limits, sessions: Sessions | None
+) -> Endpoint:
+    """Return the endpoint of a process that accepts the connections itself."""
+    # Each waiting request has a connection, and some are left for the others.
+    waiting = max(1, min(site.waiting, limits.most_connections // 2))
+    return Endpoint(
+        app=app,
+        site=site,
+        sessions=sessions,
+        quiet=limits.quiet,
+        has_pieces=True,
+        seats=Shares(waiting, site.share),
+        places=Shares(limits.most_connections, site.share),
+    )
 
 
 class Shared:

@@ -23,11 +23,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import trio
 
 from ..drivers import trio as loop
-from ..exchange.shares import Shares
 from ..logs import logger_for
 from ..server.changes import Change
-from .connection import Connection, Limits, Shared
-from .conversation import Endpoint
+from .connection import Connection, Limits, Shared, endpoint_of
 from .default_keys import ensure_keys
 from .disconnects import Disconnects
 from .open_files import files
@@ -118,17 +116,7 @@ async def serve(
         if sessions is not None and app.legacy:
             kept = Sessions(app, sessions, share=site.share, clock=trio.current_time)
             connections.start_soon(_sweep, kept, shutdown)
-        # Each waiting request has a connection, and some are left for the others.
-        waiting = max(1, min(site.waiting, limits.most_connections // 2))
-        endpoint = Endpoint(
-            app=app,
-            site=site,
-            sessions=kept,
-            quiet=limits.quiet,
-            has_pieces=True,
-            seats=Shares(waiting, site.share),
-            places=Shares(limits.most_connections, site.share),
-        )
+        endpoint = endpoint_of(app, site, limits, kept)
         shared = Shared(
             endpoint, loop, limits, disconnects, Calls(connections.start_soon)
         )

@@ -21,12 +21,10 @@ import h11
 
 from ..drivers import asyncio as loop
 from ..errors import UsageError
-from ..exchange.shares import Shares
 from ..logs import logger_for
 from ..server.changes import Change
 from .asgi import ASGIApplication
-from .connection import Limits
-from .conversation import Endpoint
+from .connection import Limits, endpoint_of
 from .default_keys import ensure_keys
 from .sessions import SessionLimits, Sessions
 from .signals import until_signalled
@@ -101,17 +99,7 @@ async def serve(
         kept = None
         if sessions is not None and app.legacy:
             kept = Sessions(app, sessions, share=site.share)
-        # Each waiting request has a connection, and some are left for the others.
-        waiting = max(1, min(site.waiting, limits.most_connections // 2))
-        endpoint = Endpoint(
-            app=app,
-            site=site,
-            sessions=kept,
-            quiet=limits.quiet,
-            has_pieces=True,
-            seats=Shares(waiting, site.share),
-            places=Shares(limits.most_connections, site.share),
-        )
+        endpoint = endpoint_of(app, site, limits, kept)
         served = ASGIApplication(endpoint)
         host = _Host(
             uvicorn.Config(
@@ -124,8 +112,8 @@ async def serve(
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                limit_concurrency=limits.most_connections
-                + 1,  # counts the last one out
+                # uvicorn refuses the connection that reaches the number.
+                limit_concurrency=limits.most_connections + 1,
                 timeout_keep_alive=_whole(limits.idle) or _LONG,
                 timeout_graceful_shutdown=_whole(limits.grace),
                 h11_max_incomplete_event_size=limits.head,

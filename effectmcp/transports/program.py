@@ -1,7 +1,9 @@
 """Whole programs that serve one server, on the loop that it needs.
 
-serve_stdio(app)                    standard input and output
-serve_http(app, "127.0.0.1", 8000)  HTTP: on trio by this library, on asyncio by uvicorn
+    serve_stdio(app)                    standard input and output
+    serve_http(app, "127.0.0.1", 8000)  HTTP: on trio by this library, on asyncio by uvicorn
+
+`effectmcp serve` and `app.run()` are these two.
 """
 
 from __future__ import annotations
@@ -14,17 +16,20 @@ from typing import TYPE_CHECKING, Any
 from ..drivers.loops import run
 from ..drivers.wrong_loops import running_name
 from ..errors import UsageError
+from ..logs import logger_for
 from . import stdio
 from .malloc import give_back_large_blocks
 from .sockets import BindError, bind, not_bound, tls_context
-from .web import parse_address
+from .web import is_local, parse_address
 
 if TYPE_CHECKING:
     from ..server.app import Server
     from .sessions import SessionLimits
     from .web import Site
 
-__all__ = ["run_server", "serve_http", "serve_stdio"]
+__all__ = ["run_server", "serve_http", "serve_stdio", "warn_if_open"]
+
+logger = logger_for("effectmcp.server")
 
 
 def run_server(app: Server, http: str | None = None) -> None:
@@ -42,7 +47,6 @@ def run_server(app: Server, http: str | None = None) -> None:
     if http is None:
         serve_stdio(app)
     else:
-        give_back_large_blocks()
         serve_http(app, *parse_address(http))
 
 
@@ -86,6 +90,8 @@ def serve_http(
         UsageError: If the address or the certificate cannot be used.
         KeysError: If the keys are invalid.
     """
+    warn_if_open(host, port)
+    give_back_large_blocks()
     options: dict[str, Any] = {"site": site}
     if sessions is not None:
         options["sessions"] = sessions
@@ -101,6 +107,18 @@ def serve_http(
         run("asyncio", partial(on_uvicorn.run, app, sockets, **options, **files))
     else:
         run("trio", partial(_on_trio, app, host, port, ssl_context=context, **options))
+
+
+def warn_if_open(host: str, port: int) -> None:
+    """Log a warning if other machines can reach an address: no user is authenticated."""
+    if not is_local(host):
+        logger.warning(
+            "%s:%s can be reached from other machines, and there is no authentication:"
+            " any client may call any tool. Listen on 127.0.0.1, behind a proxy that"
+            " authenticates, or serve from your own program with Site(authenticate=...)",
+            host,
+            port,
+        )
 
 
 async def _on_trio(app: Server, host: str, port: int, **options: Any) -> None:
