@@ -130,6 +130,19 @@ class Engine:
         path = f"/{quote(service)}/{quote(key, safe='')}/{handler}"
         return self._known(service, path, body, {})
 
+    def confirm(self, service: str, handler: str, key: str) -> None:
+        """Wait until queries find what was stored for an object before.
+
+        After a crash, the engine answers queries before it has read its log to the end.
+        Only then does it answer this question, after an invocation that nobody has begun.
+        """
+        object_ = f"{quote(service)}/{quote(key, safe='')}"
+        path = f"/restate/invocation/{object_}/{handler}/nobody/output"
+        try:
+            self._ingress.ask("GET", path, b"", "application/json")
+        except _UnknownError:
+            pass
+
     def signal(self, ear: str, value: bytes) -> None:
         """Send a value to a running invocation."""
         path = f"/restate/awakeables/{quote(ear, safe='')}/resolve"

@@ -353,6 +353,14 @@ class RestateTasks:
         """Return what is kept of a task, and the mail that its row does not cover."""
         if not _ID.fullmatch(id_):
             return None
+        found = self._look(id_)
+        if found is None:
+            # Whoever is told that a task is unknown gives it up.
+            self.engine.confirm(self.service, CREATE, id_)
+            found = self._look(id_)
+        return found
+
+    def _look(self, id_: str) -> tuple[Kept, list[Mail]] | None:
         # First what waits: when a request is not there any more, the state covers it.
         waiting = self._waiting(id_)
         return _together(self._state(id_), waiting)

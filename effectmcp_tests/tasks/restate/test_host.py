@@ -38,6 +38,10 @@ def tag(owner: str | None) -> str:
 ANYBODY = tag(None)
 
 
+def _is_question(asked: Asked) -> bool:
+    return asked.line == "POST /query" or asked.line.startswith("GET ")
+
+
 @define(eq=False)
 class Fake:
     """The tables of the engine.
@@ -49,6 +53,7 @@ class Fake:
         created: The idempotency keys of the requests that create tasks, and wait.
         holders: The invocations that run, by id of the task.
         wrong: Answers instead of the right ones, by a part of the query.
+        unread: The states in the part of its log that it has not read yet.
     """
 
     server: Scripted
@@ -58,6 +63,7 @@ class Fake:
     created: list[str] = field(factory=list)
     holders: dict[str, str] = field(factory=dict)
     wrong: dict[str, bytes] = field(factory=dict)
+    unread: dict[str, Kept] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.server.answer = self._answer
@@ -70,14 +76,18 @@ class Fake:
 
     @property
     def sent(self) -> list[str]:
-        """The targets of all other requests."""
-        return [one.line for one in self.server.asked if one.line != "POST /query"]
+        """The targets of all that it is to do."""
+        asked = self.server.asked
+        return [one.line for one in asked if not _is_question(one)]
 
     def _answer(self, asked: Asked) -> bytes:
         place = asked.sql if asked.line == "POST /query" else asked.line
         for part, wrong in self.wrong.items():
             if part in place:
                 return wrong
+        if asked.line.endswith("/output"):
+            self.states |= self.unread
+            return answer({"message": "invocation not found"}, status=404)
         if asked.line != "POST /query":
             return answer({"status": "Accepted"}, status=202)
         return answer({"rows": self._rows(asked.sql)})
@@ -342,7 +352,8 @@ class TestReading:
     ) -> None:
         """Between the two, the object may have run it: then the state covers it."""
         tasks.read(ID)
-        first, second = fake.queries
+        first, second, *again = fake.queries
+        assert again == [first, second]
         assert ("sys_journal" in first, "FROM state" in second) == (True, True)
 
 
@@ -361,6 +372,21 @@ INJECTED = [
     "x",
     "0f;--",
 ]
+
+
+def test_task_in_a_log_that_is_read_after_a_crash(
+    fake: Fake, tasks: RestateTasks
+) -> None:
+    fake.unread[ID] = Kept(row=ROW)
+    assert tasks.read(ID) == ROW
+
+
+def test_task_that_may_be_unknown_while_the_log_is_read(
+    fake: Fake, tasks: RestateTasks
+) -> None:
+    fake.wrong["/output"] = answer({"message": "not the leader"}, status=503)
+    with pytest.raises(TaskStoreError, match="503: .*not the leader"):
+        tasks.read(ID)
 
 
 @pytest.mark.parametrize("id_", INJECTED)
