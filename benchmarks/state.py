@@ -22,7 +22,7 @@ from attrs import frozen
 from effectmcp import Accepted, Elicit, Flow, Sample
 from effectmcp.engine import LIVE, RETRY, Answer, Asked, Journal, Run
 from effectmcp.exchange.rounds import resume
-from effectmcp.state import Call, Claims, Keys, Sealer, make_key
+from effectmcp.state import BoundCall, Claims, Keys, Sealer, make_key
 
 FLOW_ID = bytes(range(16))
 NOW = 1_800_000_000
@@ -30,7 +30,7 @@ SIZES = (1, 10, 100)
 SEALER = Sealer(
     keys=Keys(make_key(bytes(range(32)))), audience="bookshop", warn_at=10**6
 )
-CALL = Call(
+CALL = BoundCall(
     method="tools/call",
     target="order",
     arguments={"title": "The Left Hand of Darkness", "copies": 2},

@@ -36,7 +36,7 @@ from effectmcp.engine import (
     Run,
 )
 from effectmcp.exchange.rounds import begin, resume
-from effectmcp.state import Call, Keys, Sealer
+from effectmcp.state import BoundCall, Keys, Sealer
 
 TITLE = "Dune"
 YES_NO: dict[str, Answer] = {"y": Accepted({}), "n": Declined()}
@@ -110,7 +110,7 @@ def play(path: Path) -> Returned | Raised:
 def play_sealed(path: Path, keys: Keys) -> Returned | Raised:
     """Run each round as if in a separate process, from one token to the next."""
     sealer = Sealer(keys=keys, audience="bookshop")
-    call = Call(method="tools/call", target="order", arguments={"title": TITLE})
+    call = BoundCall(method="tools/call", target="order", arguments={"title": TITLE})
     answers: dict[str, Answer] = {}
     while True:
         now = time.time()

@@ -14,7 +14,7 @@ from ..engine.journal import Journal
 from ..errors import CanonicalError, KeysError, StateError, UsageError
 from ..state.codec import Packed, PackingError, sizes, unpack
 from ..state.keys import Keys
-from ..state.seal import Call, Sealer
+from ..state.seal import BoundCall, Sealer
 from ..transports.default_keys import VARIABLE, keys_of_environment
 from .journals import entry_lines
 from .printable import printable
@@ -124,7 +124,7 @@ def _refused(
         raise UsageError(f"--arguments: {exc}") from None
     if not isinstance(arguments, dict):
         raise UsageError("--arguments: it is not a JSON object")
-    call = Call(
+    call = BoundCall(
         method="tools/call",
         target=options.tool,
         arguments=arguments,

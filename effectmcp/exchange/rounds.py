@@ -70,7 +70,7 @@ from ..server.events import (
 )
 from ..server.features import Feature, Tool
 from ..state.codec import Claims
-from ..state.seal import Call, whole_seconds
+from ..state.seal import BoundCall, whole_seconds
 from .calls import checked, contained
 from .client_tasks import follow, with_task
 from .commands import Ask, Command, Notify, Overdue, PerformAll
@@ -110,7 +110,7 @@ class Round:
     run: Run
     stop: Stop
     claims: Claims
-    _call: Call
+    _call: BoundCall
     _sealer: Sealer | None
     is_counted: bool = False
     has_line: bool = False
@@ -187,7 +187,7 @@ def begin(
     args: tuple[Any, ...] = (),
     kwargs: Mapping[str, Any] = _NO_KWARGS,
     *,
-    call: Call,
+    call: BoundCall,
     sealer: Sealer | None,
     flow_id: bytes,
     now: float,
@@ -229,7 +229,7 @@ def resume(
     kwargs: Mapping[str, Any] = _NO_KWARGS,
     *,
     token: str,
-    call: Call,
+    call: BoundCall,
     sealer: Sealer,
     now: float,
     answers: Mapping[str, Answer] = _NO_ANSWERS,
@@ -251,7 +251,7 @@ def _round(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     claims: Claims,
-    call: Call,
+    call: BoundCall,
     sealer: Sealer | None,
     answers: Mapping[str, Answer],
     rules: Rules,
@@ -323,7 +323,7 @@ class FlowCall:
     #: A name for this execution of the request, for the ledger.
     _name: str = ""
     #: The request, as a state is bound to it, and its state, unless it asks live.
-    _call: Call = field(init=False)
+    _call: BoundCall = field(init=False)
     _token: str | None = field(init=False)
     _answers: Mapping[str, Answer] = _NO_ANSWERS
 
@@ -412,7 +412,7 @@ class FlowCall:
             StateError: If this request may not use that state.
         """
         context, token, sealer = self._context, self._token, self._context.app.sealer
-        self._call = Call(
+        self._call = BoundCall(
             method=context.request.method,
             target=self._target,
             arguments=self._arguments,

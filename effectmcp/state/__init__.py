@@ -16,6 +16,6 @@ from __future__ import annotations
 
 from .codec import Claims
 from .keys import Keys, make_key
-from .seal import Call, Sealer
+from .seal import BoundCall, Sealer
 
-__all__ = ["Call", "Claims", "Keys", "Sealer", "make_key"]
+__all__ = ["BoundCall", "Claims", "Keys", "Sealer", "make_key"]

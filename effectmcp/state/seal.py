@@ -49,7 +49,7 @@ from .codec import (
 )
 from .keys import Keys
 
-__all__ = ["BOUND", "DIGEST_SIZE", "Call", "Sealer", "whole_seconds"]
+__all__ = ["BOUND", "DIGEST_SIZE", "BoundCall", "Sealer", "whole_seconds"]
 
 logger = logger_for("effectmcp.state")
 
@@ -71,16 +71,16 @@ MAX_COUNT: Final = 2**30
 # ---- bindings -----------------------------------------------------------------------
 
 
-def _written(call: Call) -> tuple[bytes, bytes, bytes]:
+def _written(call: BoundCall) -> tuple[bytes, bytes, bytes]:
     if type(call.target) is not str:
-        raise UsageError(f"Call(target={call.target!r}): give a text")
+        raise UsageError(f"BoundCall(target={call.target!r}): give a text")
     name = _named if len(call.target) < _SHORT else _named.__wrapped__
     principal = b"null" if call.principal is None else dumps(call.principal)
     return name(call.method, call.target), dumps(call.arguments), principal
 
 
 @record(kw_only=True)
-class Call:
+class BoundCall:
     """The request that a state is bound to.
 
     Attributes:
@@ -205,7 +205,7 @@ class Sealer:
     warn_at: int = field(default=16 * 1024, validator=_check_count)
     refuse_at: int = field(default=64 * 1024, validator=_check_count)
 
-    def seal(self, claims: Claims, call: Call, *, now: float) -> str:
+    def seal(self, claims: Claims, call: BoundCall, *, now: float) -> str:
         """Return the token with which a repetition of `call` can resume from `claims`.
 
         Args:
@@ -239,7 +239,7 @@ class Sealer:
             )
         return token
 
-    def open(self, token: str, call: Call, *, now: float) -> Claims:
+    def open(self, token: str, call: BoundCall, *, now: float) -> Claims:
         """Return the claims that `seal` was given, if `call` may resume from them now.
 
         Raises:
@@ -288,7 +288,7 @@ class Sealer:
             raise StateError("lifetime")
 
 
-def _refusal(exc: StateError | PackingError, call: Call) -> StateError:
+def _refusal(exc: StateError | PackingError, call: BoundCall) -> StateError:
     """Log why a state is refused, and return the error to raise."""
     if isinstance(exc, NewerError):
         # Another replica runs a newer version, as in a rolling deployment.

@@ -46,7 +46,7 @@ from ..forms.form import Unfit
 from ..lowlevel import is_call
 from ..state.codec import Claims
 from ..state.keys import Keys, make_key
-from ..state.seal import Call, Sealer
+from ..state.seal import BoundCall, Sealer
 from .descriptions import describe
 from .transcripts import FAILED, AskedQuestion, Ending, Performed, Round, Transcript
 
@@ -545,7 +545,7 @@ def sealed(journal: Journal, conversation: RunningConversation) -> Journal:
         StateSizeError: If the state is larger than clients carry.
     """
     subject = conversation.subject
-    call = Call(
+    call = BoundCall(
         method=subject.method, target=subject.target, arguments=conversation.arguments
     )
     claims = Claims(flow_id=conversation.flow_id, started=_NOW, journal=journal)

@@ -30,7 +30,7 @@ from effectmcp import (
 from effectmcp.engine import RETRY, Answer, Asked, Perform, Raised, Returned, Stop
 from effectmcp.errors import StateError, StateSizeError
 from effectmcp.exchange.rounds import Round, begin, resume
-from effectmcp.state import Call, Keys, Sealer, make_key
+from effectmcp.state import BoundCall, Keys, Sealer, make_key
 
 from ..helpers import FLOW_ID, answers_to, keys, messages, perform, yes
 
@@ -38,7 +38,7 @@ NOW = 1_800_000_000
 KEY = make_key(bytes(range(32)))
 SEALER = Sealer(keys=Keys(KEY), audience="bookshop")
 READABLE = attrs.evolve(SEALER, keys=Keys(KEY, readable=True))
-CALL = Call(method="tools/call", target="order", arguments={"title": "Dune"})
+CALL = BoundCall(method="tools/call", target="order", arguments={"title": "Dune"})
 
 charged: list[tuple[str, str]] = []
 
@@ -500,11 +500,11 @@ def test_arguments_that_a_handler_changes() -> None:
         yield from Confirm("Both?")
         return len(titles)
 
-    call = Call(method="tools/call", target="both", arguments=arguments)
+    call = BoundCall(method="tools/call", target="both", arguments=arguments)
     round_ = start(handler, arguments["titles"], call=call)
     token = round_.token(now=NOW)
     fresh = {"titles": ["Dune"]}
-    call = Call(method="tools/call", target="both", arguments=fresh)
+    call = BoundCall(method="tools/call", target="both", arguments=fresh)
     end = go_on(token, said(round_.stop), handler, fresh["titles"], call=call).stop
     assert end == Returned(2)
 

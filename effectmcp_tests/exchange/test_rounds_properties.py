@@ -22,7 +22,7 @@ from effectmcp.engine import (
     Stop,
 )
 from effectmcp.exchange.rounds import Round, begin, resume
-from effectmcp.state import Call, Keys, Sealer, make_key
+from effectmcp.state import BoundCall, Keys, Sealer, make_key
 
 from ..engine.programs import (
     Program,
@@ -52,11 +52,13 @@ SEALER = Sealer(keys=Keys(OLD), audience="programs", refuse_at=10**7, warn_at=10
 RINGS = (Keys(NEW, OLD), Keys(OLD, NEW))
 
 
-def call(number: int) -> Call:
+def call(number: int) -> BoundCall:
     """The client's arguments of round `number`: the same, in another order."""
     items = [("a", 1), ("b", {"c": [None]})]
     arguments = dict(items if number % 2 else reversed(items))
-    return Call(method="tools/call", target="t", arguments=arguments, principal="ann")
+    return BoundCall(
+        method="tools/call", target="t", arguments=arguments, principal="ann"
+    )
 
 
 def by_token(

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from effectmcp.canonical import dumps
 from effectmcp.engine import Asking, Entry, Journal, Place, Pooled
 from effectmcp.engine.journal import TAGS, Tag
-from effectmcp.state import Call, Claims
+from effectmcp.state import BoundCall, Claims
 from effectmcp.state.codec import EMPTY, INFLATED, KINDS, LONG, Packed
 
 FLOW_ID: Final = bytes(range(16))
 STARTED: Final = 1_800_000_000
-CALL: Final = Call(
+CALL: Final = BoundCall(
     method="tools/call",
     target="order",
     arguments={"title": "Dune", "copies": 2},
@@ -178,7 +178,7 @@ claims = st.builds(
     trace=st.none() | texts,
 )
 calls = st.builds(
-    Call,
+    BoundCall,
     method=st.sampled_from(["tools/call", "prompts/get", "resources/read"]),
     target=texts,
     arguments=values,

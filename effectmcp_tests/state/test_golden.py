@@ -19,7 +19,7 @@ import attrs
 import pytest
 
 from effectmcp.engine import Entry, Journal
-from effectmcp.state import Call, Claims, Keys, Sealer
+from effectmcp.state import BoundCall, Claims, Keys, Sealer
 from effectmcp.state.codec import KINDS, LEVEL, TAGS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -37,7 +37,7 @@ DEFLATES_AS_WE_DID = (
 )
 
 
-def read(name: str) -> tuple[dict[str, Any], Sealer, Call, Claims]:
+def read(name: str) -> tuple[dict[str, Any], Sealer, BoundCall, Claims]:
     """A golden token, how it was sealed, for what, and with what in it."""
     token = json.loads((GOLDEN / f"{name}.token.json").read_text("utf-8"))
     sealer = Sealer(
@@ -51,7 +51,7 @@ def read(name: str) -> tuple[dict[str, Any], Sealer, Call, Claims]:
         trace=token["trace"],
         journal=Journal.loads((GOLDEN / f"{name}.journal.json").read_text("utf-8")),
     )
-    return token, sealer, Call(**token["call"]), claims
+    return token, sealer, BoundCall(**token["call"]), claims
 
 
 @golden

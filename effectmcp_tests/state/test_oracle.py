@@ -21,7 +21,7 @@ import pytest
 from effectmcp import Accepted, Elicit, Flow, Step
 from effectmcp.engine import Asked, Done, Perform
 from effectmcp.exchange.rounds import begin, resume
-from effectmcp.state import Call, Keys, Sealer, codec, make_key
+from effectmcp.state import BoundCall, Keys, Sealer, codec, make_key
 
 WORDS = """
     anchor autumn basket beaver bottle bridge candle canyon carpet cherry circus copper
@@ -35,7 +35,7 @@ assert len(set(WORDS)) == 64
 assert {len(word) for word in WORDS} == {6}
 
 NOW = 1_800_000_000
-CALL = Call(method="tools/call", target="redeem")
+CALL = BoundCall(method="tools/call", target="redeem")
 SEALER = Sealer(keys=Keys(make_key(bytes(range(32)))), audience="shop")
 #: What does not deflate, so that each character of it is about one byte more.
 FILLER = "".join(

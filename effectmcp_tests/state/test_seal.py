@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from effectmcp import CanonicalError, UsageError
 from effectmcp.engine import Journal
 from effectmcp.errors import StateError, StateSizeError
-from effectmcp.state import Call, Claims, Keys, Sealer, codec, make_key, seal
+from effectmcp.state import BoundCall, Claims, Keys, Sealer, codec, make_key, seal
 from effectmcp.state.codec import INFLATED, MAX_TIME
 from effectmcp.state.seal import BOUND, DIGEST_SIZE, whole_seconds
 
@@ -42,7 +42,7 @@ READ = READABLE.seal(CLAIMS, CALL, now=NOW)
 
 
 def reason_of(
-    token: Any, sealer: Sealer = SEALER, call: Call = CALL, now: int = NOW
+    token: Any, sealer: Sealer = SEALER, call: BoundCall = CALL, now: int = NOW
 ) -> str:
     """Why `token` is refused; outside, every reason is the same error."""
     with pytest.raises(StateError) as caught:
@@ -61,7 +61,7 @@ def reason_of(
 
 @given(claims, calls, st.integers(-100, 100_000), st.booleans())
 def test_open_returns_the_sealed_claims(
-    claims: Claims, call: Call, age: int, readable: bool
+    claims: Claims, call: BoundCall, age: int, readable: bool
 ) -> None:
     sealer = attrs.evolve(READABLE if readable else SEALER, refuse_at=10**6)
     sealer = attrs.evolve(sealer, life=10**6, warn_at=10**6)
@@ -630,7 +630,7 @@ def test_log_has_the_reason_and_no_line_of_the_clients(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "effectmcp.state")
-    call = Call(method="resources/read", target="x:\nERROR a line of my own")
+    call = BoundCall(method="resources/read", target="x:\nERROR a line of my own")
     assert reason_of(TOKEN, call=call) == "target"
     (record,) = caplog.records
     assert "\n" not in record.getMessage()
@@ -766,7 +766,7 @@ def test_bindings_differ_where_the_call_does(
 def test_call_and_claims_are_given_by_name() -> None:
     """With two strings swapped, a state would be bound to no request."""
     with pytest.raises(TypeError):
-        Call("tools/call", "order")  # type: ignore[call-arg]
+        BoundCall("tools/call", "order")  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         Claims(bytes(16), 0, Journal())  # type: ignore[call-arg]
 
@@ -785,13 +785,13 @@ def test_bindings_differ_by_audience_and_key() -> None:
 
 def test_bindings_of_equal_values_differ_by_purpose() -> None:
     """One value in two places has two digests: none can be moved to another place."""
-    call = Call(method="", target="", arguments="x", principal="x")
+    call = BoundCall(method="", target="", arguments="x", principal="x")
     assert len(set(digests(call.bind(KEY, '"x"')).values())) == 4
 
 
 def test_bindings_keep_method_and_target_apart() -> None:
-    one = Call(method="tools/call", target="xy")
-    other = Call(method="tools/callx", target="y")
+    one = BoundCall(method="tools/call", target="xy")
+    other = BoundCall(method="tools/callx", target="y")
     assert differing(one.bind(KEY, "a"), other.bind(KEY, "a")) == {"target"}
 
 
@@ -810,14 +810,14 @@ def test_bindings_separate_null_from_the_string_null() -> None:
 def test_bindings_of_arguments_that_the_handler_changed() -> None:
     """A call holds what the client sent, even if a handler changes the arguments."""
     arguments: dict[str, Any] = {"titles": []}
-    call = Call(method="tools/call", target="order", arguments=arguments)
+    call = BoundCall(method="tools/call", target="order", arguments=arguments)
     before = call.bind(KEY, "a")
     arguments["titles"].append("Dune")
     assert call.bind(KEY, "a") == before
 
 
 @given(calls)
-def test_bindings_are_short_and_the_same_every_time(call: Call) -> None:
+def test_bindings_are_short_and_the_same_every_time(call: BoundCall) -> None:
     bound = call.bind(KEY, "a")
     assert bound == attrs.evolve(call).bind(KEY, "a")
     assert len(bound) == len(BOUND) * DIGEST_SIZE
@@ -825,11 +825,11 @@ def test_bindings_are_short_and_the_same_every_time(call: Call) -> None:
 
 @given(values)
 def test_repr_of_a_call_shows_its_arguments(arguments: Any) -> None:
-    call = Call(method="m", target="t", arguments=arguments)
+    call = BoundCall(method="m", target="t", arguments=arguments)
     assert repr(call) == (
-        f"Call(method='m', target='t', arguments={arguments!r}, principal=None)"
+        f"BoundCall(method='m', target='t', arguments={arguments!r}, principal=None)"
     )
-    assert call == Call(method="m", target="t", arguments=arguments)
+    assert call == BoundCall(method="m", target="t", arguments=arguments)
 
 
 @pytest.mark.parametrize(

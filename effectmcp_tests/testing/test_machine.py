@@ -7,7 +7,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from effectmcp import Elicit, Flow, Server, StateError, UsageError
-from effectmcp.state.seal import Call, Sealer
+from effectmcp.state.seal import BoundCall, Sealer
 from effectmcp.testing.machine import machine_for
 
 from ..helpers import example
@@ -52,7 +52,7 @@ def test_servers_under_many_clients(app: Server) -> None:
 def test_a_server_that_takes_the_states_of_others_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Call, "bind", lambda call, key, audience: bytes(32))
+    monkeypatch.setattr(BoundCall, "bind", lambda call, key, audience: bytes(32))
     with pytest.raises(AssertionError, match="a state was taken that should not be"):
         run_state_machine_as_test(machine_for(bookshop.app), settings=FOUND)
 
