@@ -210,7 +210,8 @@ def job_of_invoke(command: Invoke, provided: Mapping[Any, Any]) -> Job:
             of = f"the parameter {key!r} of {name()}"
             kwargs[key] = _provide(key, annotation, provided, of)
     call = partial(function, **kwargs)
-    return Job(name, function, command.is_async, call, copy_context())
+    variables = command.variables or copy_context()
+    return Job(name, function, command.is_async, call, variables)
 
 
 def contain(exc: BaseException, name: str, is_cancel: IsCancel) -> None:

@@ -26,7 +26,7 @@ from ..server.features import Completion, Feature, Resource, Tool
 from ..server.handlers import read_texts
 from .calls import call_once
 from .commands import Command, Invoke, Listen, Notify, Reply
-from .context import Context, Legacy, caller_of, seated
+from .context import Context, Legacy, caller_of, seated, trace_of
 from .lists import discover, find_completion, list_page, suggestions
 from .results import (
     bad_arguments,
@@ -98,7 +98,9 @@ def reply_to(context: Context, outcome: Mapping[str, JSON] | Interim | Handle) -
 
 
 def _told(context: Context, error: Exception) -> Exception:
-    """Return `error` as the era of this request reports it."""
+    """Return `error` as the era of this request reports it; note it for observers."""
+    if context.watched is not None:
+        context.watched.error = error
     if isinstance(error, Unsupported):
         return context.dialect.unsupported(context, error)
     return error
@@ -169,7 +171,7 @@ def _start_task(
     context: Context, tool: Tool, arguments: JSON, kwargs: Mapping[str, Any]
 ) -> Generator[Command, Any, Handle]:
     """Make a whole call a task; its arguments have been read, and so they fit."""
-    flow_id, meta = context.entropy(16), context.meta
+    flow_id = context.entropy(16)
     row = new_row(
         context,
         tool,
@@ -180,7 +182,7 @@ def _start_task(
         is_whole=True,
         detach=Detach(),
         version=tool.version,
-        trace=meta.trace,
+        trace=trace_of(context),
     )
     return Handle((yield from create_task(context, row)))
 

@@ -47,6 +47,7 @@ def call_once(
         handler.provided,
         is_async=handler.kind == "async",
         deadline=None if seconds is None else context.clock() + seconds,
+        variables=None if context.watched is None else context.watched.variables,
     )
     if isinstance(outcome, Failure):
         _explain(outcome.error, handler.name)

@@ -31,6 +31,8 @@ from ..records import record
 from .shares import party_of
 
 if TYPE_CHECKING:
+    from contextvars import Context as Variables
+
     from ..engine.stops import Want
     from .sessions import Inquiry, Session
     from .shares import Shares
@@ -117,6 +119,7 @@ class Invoke:
         is_async: Whether to await it on the loop. Otherwise it may block, so it needs a
             worker thread.
         deadline: When to give up, by the exchange's clock.
+        variables: The context to call it in a copy of; `None` for the driver's.
     """
 
     function: Callable[..., Any]
@@ -124,6 +127,7 @@ class Invoke:
     provided: Mapping[str, Any] = field(factory=dict)
     is_async: bool = False
     deadline: float | None = None
+    variables: Variables | None = None
 
 
 @record(eq=False)

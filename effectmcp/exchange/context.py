@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .commands import Peer
     from .ledger import Taken
     from .sessions import Running
+    from .telling import Watched
 
 __all__ = [
     "MODERN",
@@ -49,6 +50,7 @@ __all__ = [
     "Modern",
     "caller_of",
     "seated",
+    "trace_of",
 ]
 
 
@@ -165,6 +167,7 @@ class Context:
         clock: Returns the seconds since 1970.
         entropy: Returns as many random bytes as it is asked for.
         taken: What the ledger gave to this request: it is for `handle` to give back.
+        watched: What observers know of the request; `None` without observers.
         running: The request's entry in its session; `None` without a session.
     """
 
@@ -176,6 +179,7 @@ class Context:
     clock: Callable[[], float]
     entropy: Callable[[int], bytes]
     taken: list[Taken]
+    watched: Watched | None = None
     running: Running | None = None
 
 
@@ -190,6 +194,12 @@ def caller_of(context: Context, flow_id: bytes) -> CallerInfo:
         progress_token=meta.progress_token,
         flow_id=flow_id.hex(),
     )
+
+
+def trace_of(context: Context) -> str | None:
+    """Return the trace context that a flow of this request carries."""
+    sent, watched = context.meta.trace, context.watched
+    return sent if watched is None else watched.trace(sent)
 
 
 def _told(kind: str, reason: str) -> ToolError:

@@ -11,9 +11,8 @@ a response.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING
 
 from ..errors import ProtocolError
 from ..logs import logger_for
@@ -32,13 +31,13 @@ from ..protocol.meta import Meta, check_supported, read_meta
 from ..protocol.methods import Method
 from ..protocol.modern import read_envelope
 from ..protocol.revisions import NEWEST, Revision, revision_of
-from ..server.events import RequestBegan, RequestEnded
+from ..server.events import MessageRefused
 from .answers import ANSWERS, mismatch
 from .commands import Exchange, Incoming, Peer, Reply
 from .context import MODERN, Context
 from .handshakes import answer_legacy, hear_notification, hear_response
 from .ledger import Answered, keep_reply, read_reply
-from .telling import tell
+from .telling import begin_watching, end_watching, tell
 
 if TYPE_CHECKING:
     from ..server.app import Server
@@ -82,6 +81,8 @@ def handle(
         case Request():
             pass
         case Malformed(error, id_):
+            if app.observers:
+                _tell_refused(app, peer, error)
             return Reply(error_message(id_, error), error.status)
         case Notification():
             return hear_notification(read, peer)
@@ -97,26 +98,36 @@ def handle(
             None if session is None else session.revision,
             drafts=app.drafts,
         )
-    began = _begin(app, read, peer, revision, clock) if app.observers else None
+    watched = (
+        begin_watching(app, read, peer, revision, meta, clock)
+        if app.observers
+        else None
+    )
     reply: Reply | None = None
     taken: list[Taken] = []
     try:
         try:
             if revision.has_handshake:
                 answering = answer_legacy(
-                    app, read, peer, clock, entropy, revision, taken, ANSWERS
+                    app, read, peer, clock, entropy, revision, taken, watched, ANSWERS
                 )
             else:
                 meta = meta or _explain(read, peer.headers, app.methods)
-                context = Context(app, peer, read, meta, MODERN, clock, entropy, taken)
+                context = Context(
+                    app, peer, read, meta, MODERN, clock, entropy, taken, watched
+                )
                 answering = ANSWERS[read.method](context)
             reply = yield from answering
         except ProtocolError as exc:
+            if watched is not None and watched.error is None:
+                watched.error = exc
             reply = _failed(read, revision, exc)
         except Answered as exc:
             reply = read_reply(read.id, exc.reply)
-        except Exception:
+        except Exception as exc:
             logger.exception("%s failed", read.method)
+            if watched is not None:
+                watched.error = exc
             reply = Reply(internal_error(read.id), 500)
         if taken and reply.message is not None:
             reply = yield from _counted(app, read, revision, taken, reply)
@@ -124,8 +135,8 @@ def handle(
         for one in taken:  # the request was cut off
             assert app.ledger is not None  # the slots are from there
             app.ledger.leave(one)
-        if began is not None:
-            _end(app, read, began, reply, clock)
+        if watched is not None:
+            end_watching(app, read, peer, watched, reply, clock)
     assert reply is not None  # pyright forgets it, as `finally` reads the variable
     return reply
 
@@ -152,59 +163,10 @@ def _counted(
         return _failed(request, revision, exc)
 
 
-#: Numbers of requests, for observers.
-_numbers: Final = itertools.count(1)
-
-
-def _begin(
-    app: Server,
-    request: Request,
-    peer: Peer,
-    revision: Revision,
-    clock: Callable[[], float],
-) -> tuple[int, float]:
-    number, began = next(_numbers), clock()
-    tell(
-        app,
-        RequestBegan(
-            number=number,
-            method=request.method,
-            revision=revision.version,
-            principal=peer.principal,
-        ),
-    )
-    return number, began
-
-
-def _end(
-    app: Server,
-    request: Request,
-    began: tuple[int, float],
-    reply: Reply | None,
-    clock: Callable[[], float],
-) -> None:
-    number, at = began
-    tell(
-        app,
-        RequestEnded(
-            number=number,
-            method=request.method,
-            seconds=clock() - at,
-            outcome=_outcome_of(reply),
-        ),
-    )
-
-
-def _outcome_of(
-    reply: Reply | None,
-) -> Literal["result", "failed", "error", "dropped"]:
-    # A request that was cancelled has a reply without a message.
-    message = None if reply is None else reply.message
-    if message is None:
-        return "dropped"
-    if "error" in message:
-        return "error"
-    return "failed" if message["result"].get("isError") is True else "result"
+def _tell_refused(app: Server, peer: Peer, error: ProtocolError) -> None:
+    problem = error.message
+    event = MessageRefused(principal=peer.principal, code=error.code, problem=problem)
+    tell(app, event)
 
 
 def _explain(

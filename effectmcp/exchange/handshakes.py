@@ -29,16 +29,19 @@ from ..protocol.legacy import Hello, read_hello
 from ..protocol.meta import CLIENT_CAPABILITIES, Meta, read_call_meta
 from ..protocol.methods import methods_of
 from ..protocol.revisions import Revision, negotiate
+from ..server.events import SessionEnded, SessionOpened
 from .commands import Peer, Reply
 from .context import Context, Draft, Legacy
 from .lists import capabilities_of
 from .sessions import Dropped, Session
 from .tasks import task_capability
+from .telling import tell
 
 if TYPE_CHECKING:
     from ..server.app import Server
     from .answers import Answering
     from .ledger import Taken
+    from .telling import Watched
 
 __all__ = ["answer_legacy", "hear_notification", "hear_response"]
 
@@ -51,6 +54,7 @@ def answer_legacy(
     entropy: Callable[[int], bytes],
     revision: Revision,
     taken: list[Taken],
+    watched: Watched | None,
     answers: Mapping[str, Callable[[Context], Answering]],
 ) -> Answering:
     """Answer a request of a revision with the `initialize` handshake.
@@ -62,6 +66,8 @@ def answer_legacy(
         raise ProtocolError(METHOD_NOT_FOUND, "Method not found")
     own = _OWN.get(request.method)
     if own is not None:
+        if own is _initialize and watched is not None:
+            return _told_of(_initialize(app, request, peer), app, clock)
         return own(app, request, peer)
     session = peer.session
     dialect: Legacy | Draft
@@ -81,6 +87,7 @@ def answer_legacy(
             clock=clock,
             entropy=entropy,
             taken=taken,
+            watched=watched,
             running=running,
         )
         reply = yield from answers[request.method](context)
@@ -158,6 +165,26 @@ def _initialize(app: Server, request: Request, peer: Peer) -> Reply:
     if app.instructions is not None:
         result["instructions"] = app.instructions
     return Reply(result_message(request.id, result), opened=session)
+
+
+def _told_of(reply: Reply, app: Server, clock: Callable[[], float]) -> Reply:
+    """Tell observers of the session that a reply opens, now and when it ends."""
+    session = reply.opened
+    assert session is not None  # from `_initialize`
+    began = clock()
+    session.when_closed = lambda: tell(
+        app, SessionEnded(session=session.number, seconds=clock() - began)
+    )
+    tell(
+        app,
+        SessionOpened(
+            session=session.number,
+            revision=session.revision.version,
+            principal=session.principal,
+            client=session.hello.client,
+        ),
+    )
+    return reply
 
 
 def _ping(app: Server, request: Request, peer: Peer) -> Reply:

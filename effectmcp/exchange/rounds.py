@@ -44,6 +44,7 @@ from ..engine.stops import (
     Raised,
     Returned,
     Stop,
+    Unread,
     Want,
 )
 from ..errors import (
@@ -62,10 +63,13 @@ from ..protocol.modern import read_answers, read_result
 from ..records import record
 from ..schema.written import written
 from ..server.events import (
+    QuestionsAnswered,
+    QuestionsAsked,
     RoundBegan,
     RoundEnded,
     RoundRefused,
     Salvaged,
+    StepBegan,
     StepPerformed,
 )
 from ..server.features import Feature, Tool
@@ -74,7 +78,7 @@ from ..state.seal import BoundCall, whole_seconds
 from .calls import checked, contained
 from .client_tasks import follow, with_task
 from .commands import Ask, Command, Notify, Overdue, PerformAll
-from .context import Context, Legacy, caller_of
+from .context import Context, Legacy, caller_of, trace_of
 from .ledger import take, use_of
 from .sessions import Dropped
 from .tasks import can_follow, create_task, new_row
@@ -85,6 +89,7 @@ if TYPE_CHECKING:
     from ..state.seal import Sealer
     from .ledger import Ledger
     from .task_rows import TaskRow
+    from .telling import Watched
 
 __all__ = ["FlowCall", "Handle", "Interim", "Round", "begin", "resume"]
 
@@ -297,6 +302,19 @@ class Handle:
 _CLEANUP: Final = 30.0
 
 
+def _round_of(claims: Claims) -> int:
+    """Return the number of the round that resumes from some claims."""
+    return claims.journal.rounds + 1
+
+
+def _unfit(questions: tuple[Question, ...]) -> int:
+    return sum(bool(one.problems) for one in questions)
+
+
+def _said(reply: Mapping[str, JSON]) -> JSON:
+    return reply.get("result", reply.get("error"))
+
+
 def _may_fail(want: Want) -> bool:
     """Return whether a want can end with a failure. A cancel waits for such wants."""
     return isinstance(want.effect, (Step, Within, FirstOf))
@@ -345,12 +363,13 @@ class FlowCall:
         round_ = self._open(kwargs, claims)
         round_.has_line = claims.has_line
         outcome: Any = "dropped"
-        asked, size, error = 0, 0, None
+        asked, again, size, error = 0, 0, 0, None
         try:
             stop = yield from self._advance(round_)
             while isinstance(stop, Asked) and isinstance(dialect, Legacy):
                 if self._end is None:
                     asked += len(stop.questions)
+                    again += _unfit(stop.questions)
                     yield from self._ask(round_, stop, dialect)
                 else:
                     round_.cancel()  # there is no time to ask
@@ -367,6 +386,9 @@ class FlowCall:
                             round_.is_counted = True
                     token = round_.token(now=self._context.clock())
                     outcome, asked, size = "asked", len(questions), len(token)
+                    if self._context.watched is not None:
+                        again = _unfit(questions)
+                        self._tell_questions(round_, questions)
                     return Interim(questions, token)
                 case Perform(wants):
                     (want,) = wants  # a `Detach`: `_advance` performs all others
@@ -390,13 +412,17 @@ class FlowCall:
                 # However the round ended, even if the client has disconnected, all of
                 # its generators are closed.
                 round_.run.close()
-            if self._context.app.observers:
+            watched = self._context.watched
+            if watched is not None:
                 tell(
                     self._context.app,
                     RoundEnded(
+                        number=watched.number,
                         flow_id=round_.flow_id.hex(),
                         outcome=outcome,
+                        round=_round_of(round_.claims),
                         asked=asked,
+                        asked_again=again,
                         state_size=size,
                         error=error,
                         journal=None
@@ -426,7 +452,7 @@ class FlowCall:
                 started=whole_seconds(context.clock()),
                 journal=Journal(),
                 version=self._feature.version,
-                trace=context.meta.trace,
+                trace=trace_of(context),
             )
         self._answers = read_answers(context.request.params)
         try:
@@ -445,8 +471,10 @@ class FlowCall:
         rules = app.rules[isinstance(feature, Tool), is_live]
         if isinstance(feature, Tool) and (feature.task or feature.single_use):
             rules = feature.rules_of(rules)
+        watched = context.watched
         try:
-            round_ = _round(
+            # The flow's context is a copy of the one that it is opened in.
+            given = (
                 feature.handler.function,
                 (),
                 kwargs,
@@ -467,14 +495,19 @@ class FlowCall:
                     "name": feature.handler.name,
                 },
             )
+            if watched is None:
+                round_ = _round(*given)
+            else:
+                round_ = watched.variables.run(_round, *given)
         except DivergenceError as exc:
             self._tell_refusal(exc)
             self._leave()
             raise
-        if app.observers:
+        if watched is not None:
             tell(
-                self._context.app,
+                app,
                 RoundBegan(
+                    number=watched.number,
                     method=context.request.method,
                     target=self._target,
                     arguments=self._arguments,
@@ -482,8 +515,18 @@ class FlowCall:
                     flow_id=round_.flow_id.hex(),
                     trace=context.meta.trace,
                     first_trace=round_.first_trace,
+                    round=_round_of(claims),
                     is_first=self._token is None,
                 ),
+            )
+            out = claims.journal.asked
+            self._tell_answers(
+                round_,
+                {
+                    key: one.value
+                    for key, one in self._answers.items()
+                    if key in out and isinstance(one, Unread)
+                },
             )
         return round_
 
@@ -544,10 +587,47 @@ class FlowCall:
         taken.clear()
 
     def _tell_refusal(self, error: StateError | DivergenceError) -> None:
-        method = self._context.request.method
+        watched = self._context.watched
+        if watched is None:
+            return
         tell(
             self._context.app,
-            RoundRefused(method=method, target=self._target, error=error),
+            RoundRefused(
+                number=watched.number,
+                method=self._context.request.method,
+                target=self._target,
+                error=error,
+            ),
+        )
+
+    def _tell_questions(self, round_: Round, questions: tuple[Question, ...]) -> None:
+        if not questions:
+            return
+        tell(
+            self._context.app,
+            QuestionsAsked(
+                flow_id=round_.flow_id.hex(),
+                method=self._context.request.method,
+                target=self._target,
+                principal=self._context.peer.principal,
+                task=None,
+                questions=questions,
+            ),
+        )
+
+    def _tell_answers(self, round_: Round, answers: Mapping[str, JSON]) -> None:
+        if not answers:
+            return
+        tell(
+            self._context.app,
+            QuestionsAnswered(
+                flow_id=round_.flow_id.hex(),
+                method=self._context.request.method,
+                target=self._target,
+                principal=self._context.peer.principal,
+                task=None,
+                answers=answers,
+            ),
         )
 
     # ---- becoming a task ------------------------------------------------------------
@@ -598,9 +678,12 @@ class FlowCall:
                     wants.append(want)
             if wants:
                 began = self._context.clock()
+                if self._context.watched is not None:
+                    self._tell_begun(wants, round_, self._context.watched)
                 round_.run.begin(*[want.key for want in wants if _may_fail(want)])
                 outcomes |= yield from self._perform(round_, wants)
-                self._tell_steps(wants, outcomes, round_, began)
+                if self._context.watched is not None:
+                    self._tell_steps(wants, outcomes, round_, began)
             self._look(round_)
             if isinstance(round_.stop, Perform):
                 round_.performed(outcomes)
@@ -634,6 +717,8 @@ class FlowCall:
 
             return message
 
+        if self._context.watched is not None:
+            self._tell_questions(round_, asked.questions)
         questions = [(message_of(one), one.race) for one in asked.questions]
         asking = session.ask(running, questions, until=asked.due)
         try:
@@ -656,12 +741,21 @@ class FlowCall:
             yield Notify(notification("notifications/cancelled", {"requestId": id_}))
         if is_over:
             return
-        pairs = zip(asked.questions, asking.messages, strict=True)
+        pairs = list(zip(asked.questions, asking.messages, strict=True))
         answers = {
             question.key: read_reply(question.effect, replies[id_])
             for question, id_ in pairs
             if id_ in replies
         }
+        if self._context.watched is not None:
+            self._tell_answers(
+                round_,
+                {
+                    question.key: _said(replies[id_])
+                    for question, id_ in pairs
+                    if id_ in replies
+                },
+            )
         if answers:
             # They came before the wait ended, so they do not lose to the clock that ended
             # it (docs/internals/replay.md#v3).
@@ -726,6 +820,21 @@ class FlowCall:
         self._end = end
         self._deadline = self._context.clock() + _CLEANUP
 
+    def _tell_begun(self, wants: list[Want], round_: Round, watched: Watched) -> None:
+        for want in wants:
+            if isinstance(want.effect, Step):
+                tell(
+                    self._context.app,
+                    StepBegan(
+                        flow_id=round_.flow_id.hex(),
+                        key=want.key,
+                        name=step_name(want.effect),
+                        number=watched.number,
+                        task=None,
+                        context=want.context,
+                    ),
+                )
+
     def _tell_steps(
         self,
         wants: list[Want],
@@ -733,8 +842,6 @@ class FlowCall:
         round_: Round,
         began: float,
     ) -> None:
-        if not self._context.app.observers:
-            return
         seconds = self._context.clock() - began
         for want in wants:
             if isinstance(want.effect, Step):
@@ -743,6 +850,7 @@ class FlowCall:
                     self._context.app,
                     StepPerformed(
                         flow_id=round_.flow_id.hex(),
+                        key=want.key,
                         name=step_name(want.effect),
                         seconds=seconds,
                         error=outcome.error if isinstance(outcome, Failure) else None,

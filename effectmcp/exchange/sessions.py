@@ -31,6 +31,8 @@ __all__ = ["Dropped", "Inquiry", "News", "Running", "Session", "TaskInquiry"]
 #: Ids of questions, unique in this process: a late reply must not match another
 #: question in any session.
 _IDS = itertools.count(1)
+#: Numbers of sessions, for observers.
+_NUMBERS = itertools.count(1)
 
 #: Resources that one session may subscribe to.
 _MAX_URIS = 1_000
@@ -289,6 +291,8 @@ class Session:
             free.
         leave: Gives it back.
         is_closed: Whether the session has ended.
+        when_closed: Called once when it ends.
+        number: Its number in this process.
         news: The changes that the client is notified of.
     """
 
@@ -300,6 +304,8 @@ class Session:
     enter: Callable[[], bool] = _always
     leave: Callable[[], None] = _nobody
     is_closed: bool = False
+    when_closed: Callable[[], None] = _nobody
+    number: int = field(factory=_NUMBERS.__next__, init=False)
     news: News = field(factory=News, init=False)
     _running: dict[tuple[type, Id], Running] = field(factory=dict, init=False)
     _stops: dict[tuple[type, Id], Callable[[], None]] = field(factory=dict, init=False)
@@ -428,6 +434,8 @@ class Session:
 
     def close(self) -> None:
         """End the session: cancel its requests, and accept no further ones."""
+        if not self.is_closed:
+            self.when_closed()
         self.is_closed = True
         for running in tuple(self._running.values()):
             self._give_up(running)

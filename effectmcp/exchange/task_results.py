@@ -94,7 +94,7 @@ def _wait(context: Context, row: TaskRow) -> Generator[Command, Any, dict[str, J
             if asking.is_gone:
                 raise Dropped
             if asked is not None and (mail := asked.take_mail()):
-                yield from post_mail(context, row.id, mail)
+                yield from post_mail(context, row, mail)
         return _result(row)
     finally:
         end()

@@ -27,6 +27,7 @@ from ..errors import (
 )
 from ..protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from ..protocol.meta import RELATED_TASK, TASKS
+from ..server.events import QuestionsAnswered, TaskCreated
 from .commands import Command, Invoke, PerformAll
 from .results import error_of
 from .task_rows import ENDED, Mail, TaskRow
@@ -38,6 +39,7 @@ from .task_wires import (
     related,
     requested_ttl,
 )
+from .telling import tell
 
 if TYPE_CHECKING:
     from ..effects.local import CallerInfo
@@ -257,6 +259,17 @@ def create_task(context: Context, row: TaskRow) -> Generator[Command, Any, TaskR
         raise ToolError(str(exc)) from None
     except TaskStoreError as exc:
         raise error_of(exc, row.tool) from None
+    if context.watched is not None:
+        tell(
+            context.app,
+            TaskCreated(
+                number=context.watched.number,
+                task=stored.id,
+                tool=stored.tool,
+                flow_id=stored.flow_id.hex(),
+                principal=stored.owner,
+            ),
+        )
     session = context.peer.session
     if session is not None and context.dialect.tasks is REQUESTED:
         session.news.follow(stored.id, partial(_read_fields, context.app, stored.id))
@@ -300,15 +313,28 @@ def _post_answers(
         for key in row.questions
         if key in answers
     ]
-    yield from post_mail(context, row.id, mail)
+    yield from post_mail(context, row, mail)
 
 
 def post_mail(
-    context: Context, id_: str, mail: list[Mail]
+    context: Context, row: TaskRow, mail: list[Mail]
 ) -> Generator[Command, Any, None]:
-    """Store mail to a task, if there is some."""
-    if mail:
-        yield from _ask(_host(context).post, id_=id_, mail=mail)
+    """Store answers for a task, if there are some."""
+    if not mail:
+        return
+    yield from _ask(_host(context).post, id_=row.id, mail=mail)
+    if context.watched is not None:
+        tell(
+            context.app,
+            QuestionsAnswered(
+                flow_id=row.flow_id.hex(),
+                method="tools/call",
+                target=row.tool,
+                principal=context.peer.principal,
+                task=row.id,
+                answers={one.key: one.value for one in mail},
+            ),
+        )
 
 
 def cancel_task(context: Context) -> Generator[Command, Any, dict[str, JSON]]:

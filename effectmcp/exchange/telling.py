@@ -1,18 +1,39 @@
-"""Tell observers of an event."""
+"""Tell observers of events, and taps of messages. Nothing happens without them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from collections.abc import Callable, Mapping
+from contextvars import Context as Variables
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Final, Literal
+
+from attrs import define
+
+from ..canonical import JSON
+from ..logs import logger_for
+from ..server.events import TRACE, RequestBegan, RequestEnded
 
 if TYPE_CHECKING:
+    from ..protocol.jsonrpc import Request
+    from ..protocol.meta import Meta
+    from ..protocol.revisions import Revision
     from ..server.app import Server
     from ..server.events import Event
+    from .commands import Peer, Reply
 
-__all__ = ["tell"]
-
-from ..logs import logger_for
+__all__ = ["Watched", "begin_watching", "end_watching", "target_of", "tell"]
 
 logger = logger_for("effectmcp.server")
+
+#: Numbers of requests, for observers.
+_numbers: Final = itertools.count(1)
+
+#: The parameters that name what a request is about.
+_NAMES: Final = ("name", "uri", "taskId")
+
+#: Characters of such a name that observers receive.
+_LONGEST: Final = 1_000
 
 
 def tell(app: Server, event: Event) -> None:
@@ -21,4 +42,123 @@ def tell(app: Server, event: Event) -> None:
         try:
             observer(event)
         except Exception:
-            logger.exception("an observer failed on %r", event)
+            logger.exception("an observer failed on %s", type(event).__name__)
+
+
+@define(eq=False)
+class Watched:
+    """A request that observers hear of.
+
+    Attributes:
+        number: Its number.
+        began: When it began, by the exchange's clock.
+        variables: The context whose copies its handler and steps run in.
+        error: The error that made its result a failure.
+    """
+
+    number: int
+    began: float
+    variables: Variables
+    error: BaseException | None = None
+
+    def trace(self, sent: str | None) -> str | None:
+        """Return the trace context that a new flow carries.
+
+        Args:
+            sent: The trace context that the client sent.
+        """
+        return self.variables.get(TRACE) or sent
+
+
+def begin_watching(
+    app: Server,
+    request: Request,
+    peer: Peer,
+    revision: Revision,
+    meta: Meta | None,
+    clock: Callable[[], float],
+) -> Watched:
+    """Tell observers that a request begins."""
+    watched = Watched(next(_numbers), clock(), copy_context())
+    session = peer.session
+    client = None if meta is None else meta.client
+    if client is None and session is not None:
+        client = session.hello.client
+    sent = request.params.get("_meta")
+    tell(
+        app,
+        RequestBegan(
+            number=watched.number,
+            method=request.method,
+            target=target_of(request.params),
+            revision=revision.version,
+            era="legacy" if revision.has_handshake else "modern",
+            principal=peer.principal,
+            client=client,
+            session=None if session is None else session.number,
+            id=request.id,
+            size=request.size,
+            is_http=peer.headers is not None,
+            meta=sent if isinstance(sent, dict) else {},
+            context=watched.variables,
+        ),
+    )
+    return watched
+
+
+def end_watching(
+    app: Server,
+    request: Request,
+    peer: Peer,
+    watched: Watched,
+    reply: Reply | None,
+    clock: Callable[[], float],
+) -> None:
+    """Tell observers that a request ended."""
+    body = None if reply is None else reply.body
+    outcome, code = _outcome_of(None if reply is None else reply.message)
+    error = watched.error if outcome in ("failed", "error") else None
+    tell(
+        app,
+        RequestEnded(
+            number=watched.number,
+            method=request.method,
+            target=target_of(request.params),
+            principal=peer.principal,
+            seconds=clock() - watched.began,
+            outcome=outcome,
+            error=None if error is None else type(error).__name__,
+            code=code,
+            size=0 if body is None else len(body),
+        ),
+    )
+
+
+def target_of(params: Mapping[str, JSON]) -> str | None:
+    """Return what a request is about, in the words of the client."""
+    for name in _NAMES:
+        found = params.get(name)
+        if isinstance(found, str):
+            return found[:_LONGEST]
+    return None
+
+
+def _outcome_of(
+    message: Mapping[str, JSON] | None,
+) -> tuple[
+    Literal["result", "asked", "task", "failed", "error", "dropped"], int | None
+]:
+    if message is None:  # also of a request that was cancelled
+        return "dropped", None
+    if "error" in message:
+        return "error", message["error"]["code"]
+    result = message["result"]
+    if result.get("isError") is True:
+        return "failed", None
+    type_ = result.get("resultType", result.get("result_type"))
+    if type_ in ("input_required", "incomplete"):
+        return "asked", None
+    # Older revisions announce a task by a field (2025-11-25, Tasks).
+    if type_ == "task" or isinstance(result.get("task"), dict):
+        return "task", None
+    return "result", None

@@ -66,12 +66,14 @@ class Request:
         method: The name of its method.
         params: Its parameters.
         envelope: The whole message: in some drafts, it has parameters beside `params`.
+        size: The size of its text; 0 if it was read elsewhere.
     """
 
     id: Id
     method: str
     params: Mapping[str, JSON]
     envelope: Mapping[str, JSON] = field(default=_NO_PARAMS, eq=False, repr=False)
+    size: int = field(default=0, eq=False, repr=False)
 
 
 @record
@@ -117,8 +119,10 @@ def read_message(
         message: The message: a string, or the output of your own JSON reader.
     """
     value: JSON = message
+    size = 0
     try:
         if isinstance(message, (bytes, str)):
+            size = len(message)
             value = parse(message, max_depth=_DEPTH)
         else:
             dumps(value, max_depth=_DEPTH)
@@ -131,14 +135,14 @@ def read_message(
             (type(id_) is int and 0 <= id_ <= MAX_SAFE_INTEGER)
             or (type(id_) is str and len(id_) <= _MAX_ID)
         ) and (type(method) is str and type(params) is dict):
-            return Request(id_, method, params, value)  # as nearly every message
+            return Request(id_, method, params, value, size)  # as nearly every message
     try:
-        return _read(value)
+        return _read(value, size)
     except ProtocolError as exc:
         return Malformed(exc, id_of(value))
 
 
-def _read(value: JSON) -> Request | Notification | Response:
+def _read(value: JSON, size: int = 0) -> Request | Notification | Response:
     if isinstance(value, list):
         raise _invalid("batches are not part of MCP; send one message at a time")
     if not isinstance(value, dict):
@@ -161,7 +165,7 @@ def _read(value: JSON) -> Request | Notification | Response:
     id_ = id_of(value)
     if id_ is None:
         raise _invalid("an id must be a string or an integer, of a reasonable size")
-    return Request(id_, method, params, value)
+    return Request(id_, method, params, value, size)
 
 
 def id_of(value: JSON) -> Id | None:

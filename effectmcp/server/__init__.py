@@ -15,25 +15,39 @@ from __future__ import annotations
 from .app import Server
 from .changes import Change, Changes
 from .events import (
+    TRACE,
     Event,
+    MessageRefused,
     Observer,
+    QuestionsAnswered,
+    QuestionsAsked,
     RequestBegan,
     RequestEnded,
     RoundBegan,
     RoundEnded,
     RoundRefused,
     Salvaged,
+    SessionEnded,
+    SessionOpened,
+    StepBegan,
     StepPerformed,
+    TaskCreated,
+    TurnBegan,
+    TurnEnded,
 )
 from .features import Completion, Prompt, Resource, ResourceTemplate, Tool
 
 __all__ = [
+    "TRACE",
     "Change",
     "Changes",
     "Completion",
     "Event",
+    "MessageRefused",
     "Observer",
     "Prompt",
+    "QuestionsAnswered",
+    "QuestionsAsked",
     "RequestBegan",
     "RequestEnded",
     "Resource",
@@ -43,6 +57,12 @@ __all__ = [
     "RoundRefused",
     "Salvaged",
     "Server",
+    "SessionEnded",
+    "SessionOpened",
+    "StepBegan",
     "StepPerformed",
+    "TaskCreated",
     "Tool",
+    "TurnBegan",
+    "TurnEnded",
 ]

@@ -1,13 +1,26 @@
 """The events that observers receive: the extension point for logs, metrics and traces.
 
+    RequestBegan, RequestEnded       every request, of every method and revision
+    MessageRefused                   a message that is no request
+    RoundBegan, RoundEnded           a request that ran a flow
+    RoundRefused, Salvaged           what a state, or an edit of the handler, led to
+    StepBegan, StepPerformed         a step, in a request or in a task
+    QuestionsAsked, QuestionsAnswered    in every way that a question travels
+    SessionOpened, SessionEnded      a session of a revision with a handshake
+    TaskCreated, TurnBegan, TurnEnded    a task, and each of its turns
+
 An observer is called with one event at a time, in the middle of a request, so it must
 be quick. An error that it raises is logged and has no other effect.
+
+Some events have a `context`: what follows runs in copies of it. An observer may set
+context variables there, such as the current span of a tracer, and `TRACE`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from contextvars import Context, ContextVar
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from attrs import field, frozen
 
@@ -16,19 +29,38 @@ from ..canonical import JSON
 if TYPE_CHECKING:
     from ..engine.divergence import Report
     from ..engine.journal import Journal
+    from ..engine.stops import Question
     from ..errors import DivergenceError, StateError
 
 __all__ = [
+    "TRACE",
     "Event",
+    "MessageRefused",
     "Observer",
+    "QuestionsAnswered",
+    "QuestionsAsked",
     "RequestBegan",
     "RequestEnded",
     "RoundBegan",
     "RoundEnded",
     "RoundRefused",
     "Salvaged",
+    "SessionEnded",
+    "SessionOpened",
+    "StepBegan",
     "StepPerformed",
+    "TaskCreated",
+    "TurnBegan",
+    "TurnEnded",
 ]
+
+#: The W3C trace context of a request's own span, if an observer sets it in the `context`
+#: of `RequestBegan`. A flow that starts then carries it to its later rounds and its task,
+#: instead of the trace context that the client sent.
+TRACE: Final[ContextVar[str | None]] = ContextVar("TRACE", default=None)
+
+
+# ---- requests -----------------------------------------------------------------------
 
 
 @frozen(kw_only=True)
@@ -36,16 +68,34 @@ class RequestBegan:
     """A client asks for something. Every request of every revision begins with this.
 
     Attributes:
-        number: The request's number in this process. `RequestEnded` has the same.
+        number: The request's number in this process. Later events of it have the same.
         method: The method, such as `tools/list`, whether or not there is one.
+        target: The tool, prompt, URI or task that it names, as the client wrote it.
         revision: The revision to which the request belongs.
+        era: Whether that revision has rounds (`"modern"`) or sessions (`"legacy"`).
         principal: The authenticated user, if the transport knows one.
+        client: The client's name and version, in its own words.
+        session: The number of its session in this process; `None` without one.
+        id: The request's JSON-RPC id.
+        size: Its size in bytes; 0 if the transport had read it already.
+        is_http: Whether it came over HTTP.
+        meta: Its `_meta`, which is unchecked.
+        context: The context whose copies the handler and its steps run in.
     """
 
     number: int
     method: str
+    target: str | None
     revision: str
+    era: Literal["modern", "legacy"]
     principal: str | None
+    client: str | None
+    session: int | None
+    id: str | int
+    size: int
+    is_http: bool
+    meta: Mapping[str, JSON] = field(repr=False)
+    context: Context = field(repr=False, eq=False)
 
 
 @frozen(kw_only=True)
@@ -55,16 +105,45 @@ class RequestEnded:
     Attributes:
         number: The request's number in this process.
         method: The method.
+        target: The tool, prompt, URI or task.
+        principal: The authenticated user.
         seconds: The time between the beginning and the end.
-        outcome: `result`; `failed` for the result of a tool that says that it failed;
+        outcome: `result`; `asked` for questions, or a state alone; `task` for a call that
+            became one; `failed` for the result of a tool that says that it failed;
             `error` for an error of the protocol; `dropped` for a request that was
             cancelled, or whose client has left.
+        error: The class of the error behind `failed` and `error`, if there was one.
+        code: The JSON-RPC error code of an `error`.
+        size: The size of the response in bytes.
     """
 
     number: int
     method: str
+    target: str | None
+    principal: str | None
     seconds: float
-    outcome: Literal["result", "failed", "error", "dropped"]
+    outcome: Literal["result", "asked", "task", "failed", "error", "dropped"]
+    error: str | None = None
+    code: int | None = None
+    size: int = 0
+
+
+@frozen(kw_only=True)
+class MessageRefused:
+    """A message could not be read as JSON-RPC, so no request begins.
+
+    Attributes:
+        principal: The authenticated user.
+        code: The JSON-RPC error code of the response.
+        problem: The problem, for the client's author.
+    """
+
+    principal: str | None
+    code: int
+    problem: str
+
+
+# ---- flows --------------------------------------------------------------------------
 
 
 @frozen(kw_only=True)
@@ -72,6 +151,7 @@ class RoundBegan:
     """A request started or resumed a flow, which ran up to its first stop.
 
     Attributes:
+        number: The request's number in this process.
         method: `tools/call`, `prompts/get` or `resources/read`.
         target: The tool, prompt or URI.
         arguments: The arguments of the request; `None` for a resource, whose URI
@@ -81,9 +161,11 @@ class RoundBegan:
         trace: The W3C trace context of the request.
         first_trace: The trace context of the request that started the flow. Link each
             round's trace to it, to show the rounds together.
+        round: The number of this round, from 1. A flow that asks live has one.
         is_first: Whether this request started the flow.
     """
 
+    number: int
     method: str
     target: str
     arguments: JSON
@@ -91,6 +173,7 @@ class RoundBegan:
     flow_id: str
     trace: str | None
     first_trace: str | None
+    round: int
     is_first: bool
 
 
@@ -99,10 +182,13 @@ class RoundEnded:
     """A round ended.
 
     Attributes:
+        number: The request's number in this process.
         flow_id: The flow's id in hex.
         outcome: How the round ended; `"detached"` if the flow became a task, and
-            `"dropped"` if no response was sent. Observers receive no events of a task.
+            `"dropped"` if no response was sent.
+        round: The number of this round.
         asked: Number of questions that were sent.
+        asked_again: How many of them had an answer that did not fit.
         state_size: Size of the state that was sent, in characters.
         error: The error of the handler, or any other that ended the round.
         journal: The journal so far; `None` if the round was dropped or passed the limit
@@ -110,9 +196,12 @@ class RoundEnded:
             results of steps.
     """
 
+    number: int
     flow_id: str
     outcome: Literal["asked", "returned", "raised", "detached", "dropped"]
+    round: int
     asked: int = 0
+    asked_again: int = 0
     state_size: int = 0
     error: BaseException | None = None
     journal: Journal | None = field(default=None, repr=False)
@@ -123,32 +212,17 @@ class RoundRefused:
     """A request had a state that cannot be resumed.
 
     Attributes:
+        number: The request's number in this process.
         method: The method; see `RoundBegan`.
         target: The tool, prompt or URI.
         error: A `StateError`, with the reason that the client does not see; or a
             `DivergenceError`, with the report of what the deploy changed.
     """
 
+    number: int
     method: str
     target: str
     error: StateError | DivergenceError
-
-
-@frozen(kw_only=True)
-class StepPerformed:
-    """A step was performed. A replay that reuses a recorded result is no such event.
-
-    Attributes:
-        flow_id: The flow's id in hex.
-        name: The step's name.
-        seconds: Duration of the step and the effects that were performed along with it.
-        error: The error that the step raised, if any.
-    """
-
-    flow_id: str
-    name: str
-    seconds: float
-    error: Exception | None = None
 
 
 @frozen(kw_only=True)
@@ -159,13 +233,203 @@ class Salvaged:
     report: Report
 
 
+@frozen(kw_only=True)
+class StepBegan:
+    """A step begins. A replay that reuses a recorded result is no such event.
+
+    Attributes:
+        flow_id: The flow's id in hex.
+        key: The step's key, which is unique in its flow.
+        name: The step's name.
+        number: The number of its request; `None` in a task.
+        task: The id of its task; `None` in a request.
+        context: The context whose copies the step's tries run in.
+    """
+
+    flow_id: str
+    key: str
+    name: str
+    number: int | None
+    task: str | None
+    context: Context = field(repr=False, eq=False)
+
+
+@frozen(kw_only=True)
+class StepPerformed:
+    """A step was performed.
+
+    Attributes:
+        flow_id: The flow's id in hex.
+        key: The step's key, as in `StepBegan`.
+        name: The step's name.
+        seconds: Duration of the step and the effects that were performed along with it.
+        task: The id of its task; `None` in a request.
+        error: The error that the step raised, if any.
+    """
+
+    flow_id: str
+    key: str
+    name: str
+    seconds: float
+    task: str | None = None
+    error: Exception | None = None
+
+
+# ---- questions ----------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class QuestionsAsked:
+    """Questions go to a client: in a result, on its session, or through a task.
+
+    Attributes:
+        flow_id: The flow's id in hex.
+        method: The method of the call.
+        target: The tool, prompt or URI.
+        principal: The user who is asked.
+        task: The id of the task that asks; `None` in a request.
+        questions: The questions, with their words.
+    """
+
+    flow_id: str
+    method: str
+    target: str
+    principal: str | None
+    task: str | None
+    questions: tuple[Question, ...]
+
+
+@frozen(kw_only=True)
+class QuestionsAnswered:
+    """A client answered questions that were outstanding. The answers are unchecked.
+
+    Attributes:
+        flow_id: The flow's id in hex.
+        method: The method of the call.
+        target: The tool, prompt or URI.
+        principal: The user who answered.
+        task: The id of the task that asked; `None` in a request.
+        answers: The answers as the client sent them, by the keys of the questions. Keep
+            them out of logs: they are the user's.
+    """
+
+    flow_id: str
+    method: str
+    target: str
+    principal: str | None
+    task: str | None
+    answers: Mapping[str, JSON] = field(repr=False)
+
+
+# ---- sessions and tasks -------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class SessionOpened:
+    """A client of a revision with a handshake opened a session.
+
+    Attributes:
+        session: The session's number in this process.
+        revision: The revision that both sides speak.
+        principal: The user.
+        client: The client's name and version, in its own words.
+    """
+
+    session: int
+    revision: str
+    principal: str | None
+    client: str | None
+
+
+@frozen(kw_only=True)
+class SessionEnded:
+    """A session ended: its client left, or it gave way to another one.
+
+    Attributes:
+        session: The session's number in this process.
+        seconds: How long it lasted.
+    """
+
+    session: int
+    seconds: float
+
+
+@frozen(kw_only=True)
+class TaskCreated:
+    """A call became a task, or the same request did so before.
+
+    Attributes:
+        number: The request's number in this process.
+        task: The id of the task.
+        tool: The tool.
+        flow_id: The flow's id in hex.
+        principal: The user to whom it belongs.
+    """
+
+    number: int
+    task: str
+    tool: str
+    flow_id: str
+    principal: str | None
+
+
+@frozen(kw_only=True)
+class TurnBegan:
+    """A turn of a task begins: a run of its handler, from one wait to the next.
+
+    Attributes:
+        task: The id of the task.
+        tool: The tool.
+        flow_id: The flow's id in hex.
+        principal: The user to whom the task belongs.
+        first_trace: The trace context of the request that started the flow.
+        context: The context whose copies the handler and its steps run in.
+    """
+
+    task: str
+    tool: str
+    flow_id: str
+    principal: str | None
+    first_trace: str | None
+    context: Context = field(repr=False, eq=False)
+
+
+@frozen(kw_only=True)
+class TurnEnded:
+    """A turn of a task ended.
+
+    Attributes:
+        task: The id of the task.
+        tool: The tool.
+        status: The status of the task now, or `"parked"` if it waits for its operator;
+            `"dropped"` if the turn was cut off.
+        was: The status before.
+        seconds: The duration of the turn, by the clock of its host.
+    """
+
+    task: str
+    tool: str
+    status: str
+    was: str
+    seconds: float
+
+
 Event: TypeAlias = (
     RequestBegan
     | RequestEnded
+    | MessageRefused
     | RoundBegan
-    | RoundRefused
-    | StepPerformed
-    | Salvaged
     | RoundEnded
+    | RoundRefused
+    | Salvaged
+    | StepBegan
+    | StepPerformed
+    | QuestionsAsked
+    | QuestionsAnswered
+    | SessionOpened
+    | SessionEnded
+    | TaskCreated
+    | TurnBegan
+    | TurnEnded
 )
 Observer: TypeAlias = Callable[[Event], None]

@@ -34,6 +34,8 @@ was lost between its beginning and the save of its outcome, under the same idemp
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
+from contextvars import Context as Variables
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -48,6 +50,7 @@ from ..effects.steps import Step
 from ..engine.journal import Journal, JournalError, wire_key
 from ..engine.replay import Run
 from ..engine.rules import TASK, Rules
+from ..engine.steps import step_name
 from ..engine.stops import (
     Asked,
     Done,
@@ -72,6 +75,7 @@ from ..errors import (
 from ..exchange.calls import checked, contained
 from ..exchange.results import error_of, tool_failure, tool_result
 from ..exchange.task_rows import Mail, TaskRow
+from ..exchange.telling import tell
 from ..logs import logger_for
 from ..protocol.jsonrpc import INTERNAL_ERROR, encode
 from ..protocol.modern import (
@@ -81,6 +85,13 @@ from ..protocol.modern import (
     request_of,
 )
 from ..records import record
+from ..server.events import (
+    QuestionsAsked,
+    StepBegan,
+    StepPerformed,
+    TurnBegan,
+    TurnEnded,
+)
 
 if TYPE_CHECKING:
     from ..server.app import Server
@@ -205,6 +216,28 @@ def turn(
     return _Turn(app, row, is_stopping).play()
 
 
+@define(eq=False)
+class _Watched:
+    """A turn that observers hear of.
+
+    Attributes:
+        began: When it began.
+        variables: The context whose copies its handler and steps run in.
+        steps: When each running step began, by key.
+    """
+
+    began: float
+    variables: Variables = field(factory=copy_context)
+    steps: dict[str, float] = field(factory=dict)
+
+    def make(self, *args: Any, **options: Any) -> Run:
+        return self.variables.run(Run, *args, **options)
+
+
+def _status_of(row: TaskRow) -> str:
+    return "parked" if row.report is not None and not row.is_ended else row.status
+
+
 def _task_rules(app: Server) -> Rules:
     ours = app.rules[True, False]
     return attrs.evolve(TASK, branches=ours.branches, development=ours.development)
@@ -246,9 +279,43 @@ class _Turn:
     _settled: set[str] = field(factory=set)
     _said: str | None = None
     _has_arrived: bool = False
+    _watched: _Watched | None = None
 
     def play(self) -> Turn:
         yield from self._look()
+        if not self._app.observers:
+            return (yield from self._play())
+        row, self._watched = self._row, _Watched(self._now)
+        tell(
+            self._app,
+            TurnBegan(
+                task=row.id,
+                tool=row.tool,
+                flow_id=row.flow_id.hex(),
+                principal=row.owner,
+                first_trace=row.trace,
+                context=self._watched.variables,
+            ),
+        )
+        status = "dropped"
+        try:
+            yield from self._play()
+            self._now = yield TellTime()
+            status = _status_of(self._row)
+        finally:
+            tell(
+                self._app,
+                TurnEnded(
+                    task=row.id,
+                    tool=row.tool,
+                    status=status,
+                    was=_status_of(row),
+                    seconds=self._now - self._watched.began,
+                ),
+            )
+        return self._row
+
+    def _play(self) -> Turn:
         row = self._row
         if row.is_ended:
             # Its mail arrived too late.
@@ -276,7 +343,8 @@ class _Turn:
         if tool is None:
             raise _NoToolError(f"this server has no tool {row.tool!r} any more")
         kwargs = tool.handler.takes.read(row.arguments)
-        run = Run(
+        make = Run if self._watched is None else self._watched.make
+        run = make(
             tool.handler.function,
             (),
             kwargs,
@@ -410,6 +478,21 @@ class _Turn:
 
     def _start(self, wants: list[Want]) -> Start:
         self._running |= {want.key: want for want in wants}
+        if self._watched is not None:
+            for want in wants:
+                if isinstance(want.effect, Step):
+                    self._watched.steps[want.key] = self._now
+                    tell(
+                        self._app,
+                        StepBegan(
+                            flow_id=self._row.flow_id.hex(),
+                            key=want.key,
+                            name=step_name(want.effect),
+                            number=None,
+                            task=self._row.id,
+                            context=want.context,
+                        ),
+                    )
         return Start(tuple(wants))
 
     def _known(self, want: Want) -> Done | None:
@@ -439,6 +522,8 @@ class _Turn:
         tries = dict(self._row.tries)
         for key, outcome in outcomes.items():
             want = self._running.pop(key, None)
+            if self._watched is not None and want is not None:
+                self._tell_performed(self._watched, want, outcome)
             self._has_arrived |= want is not None and isinstance(want.effect, Step)
             count, _ = tries.get(key, (0, 0.0))
             if want is not None and self._is_tried_again(want, outcome, count):
@@ -460,6 +545,25 @@ class _Turn:
         if tries != self._row.tries:
             self._row = attrs.evolve(self._row, tries=tries)
         return final
+
+    def _tell_performed(
+        self, watched: _Watched, want: Want, outcome: Done | Failure
+    ) -> None:
+        began = watched.steps.pop(want.key, None)
+        if began is None:
+            return  # no step
+        assert isinstance(want.effect, Step)
+        tell(
+            self._app,
+            StepPerformed(
+                flow_id=self._row.flow_id.hex(),
+                key=want.key,
+                name=step_name(want.effect),
+                seconds=self._now - began,
+                task=self._row.id,
+                error=outcome.error if isinstance(outcome, Failure) else None,
+            ),
+        )
 
     def _is_tried_again(self, want: Want, outcome: Done | Failure, count: int) -> bool:
         effect = want.effect
@@ -540,6 +644,19 @@ class _Turn:
                 one.key: shown[one.key] if one.key in shown else request_of(one)
                 for one in stop.questions
             }
+            new = tuple(one for one in stop.questions if one.key not in shown)
+            if new and self._watched is not None:
+                tell(
+                    self._app,
+                    QuestionsAsked(
+                        flow_id=self._row.flow_id.hex(),
+                        method="tools/call",
+                        target=self._row.tool,
+                        principal=self._row.owner,
+                        task=self._row.id,
+                        questions=new,
+                    ),
+                )
         else:
             # They stay outstanding while other branches perform something.
             questions = {key: one for key, one in shown.items() if key in asked}

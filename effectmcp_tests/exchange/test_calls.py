@@ -63,6 +63,7 @@ from effectmcp.server import (
     RoundRefused,
     Salvaged,
     Server,
+    StepBegan,
     StepPerformed,
 )
 
@@ -886,11 +887,15 @@ def test_no_generator_is_left(end: str) -> None:
 # ---- events -------------------------------------------------------------------------
 
 
+_OF_ROUNDS = (RoundBegan, RoundEnded, RoundRefused, Salvaged, StepPerformed)
+
+
 def watched(function: Callable[..., Any], **options: Any) -> tuple[Server, list[Event]]:
     events: list[Event] = []
 
     def hear(event: Event) -> None:
-        if not isinstance(event, (RequestBegan, RequestEnded)):
+        # The others have tests of their own, in `test_events.py`.
+        if isinstance(event, _OF_ROUNDS):
             events.append(event)
 
     return serving(function, observers=[hear], **options), events
@@ -904,6 +909,7 @@ def test_events_of_two_rounds() -> None:
     assert isinstance(began, RoundBegan)
     flow_id = began.flow_id
     assert began == RoundBegan(
+        number=began.number,
         method="tools/call",
         target="tool",
         arguments={},
@@ -911,6 +917,7 @@ def test_events_of_two_rounds() -> None:
         flow_id=flow_id,
         trace="00-4bf9-00f0-01",
         first_trace="00-4bf9-00f0-01",
+        round=1,
         is_first=True,
     )
     assert "elicitation" in began.capabilities
@@ -918,18 +925,27 @@ def test_events_of_two_rounds() -> None:
     assert ended.journal is not None
     assert [one.place for one in ended.journal.asked.values()] == ["user_name"]
     assert ended == RoundEnded(
+        number=began.number,
         flow_id=flow_id,
         outcome="asked",
+        round=1,
         asked=1,
         state_size=len(asked["requestState"]),
         journal=ended.journal,
     )
-    assert began_again == attrs.evolve(began, trace=None, is_first=False)
+    assert isinstance(began_again, RoundBegan)
+    assert began_again == attrs.evolve(
+        began, number=began_again.number, trace=None, round=2, is_first=False
+    )
     assert isinstance(ended_again, RoundEnded)
     assert ended_again.journal is not None
     assert [one.tag for one in ended_again.journal.entries] == ["accepted"]
     assert ended_again == RoundEnded(
-        flow_id=flow_id, outcome="returned", journal=ended_again.journal
+        number=began_again.number,
+        flow_id=flow_id,
+        outcome="returned",
+        round=2,
+        journal=ended_again.journal,
     )
 
 
@@ -1039,7 +1055,10 @@ def test_events_of_steps() -> None:
     assert isinstance(ended, RoundEnded)
     assert first.seconds == pytest.approx(1)
     assert first == StepPerformed(
-        flow_id=began.flow_id, name="builtins:len", seconds=first.seconds
+        flow_id=began.flow_id,
+        key=first.key,
+        name="builtins:len",
+        seconds=first.seconds,
     )
     assert second.name.endswith("failing")
     assert isinstance(second.error, OSError)
@@ -1079,11 +1098,18 @@ def test_events_of_a_client_that_is_gone() -> None:
     exchange = exchange_of(steps, observers=[events.append])
     next(exchange)
     exchange.close()
-    _, began, ended, over = events
+    _, began, step_began, ended, over = events
     assert isinstance(began, RoundBegan)
+    assert isinstance(step_began, StepBegan)
     assert isinstance(over, RequestEnded)
     assert over.outcome == "dropped"
-    assert ended == RoundEnded(flow_id=began.flow_id, outcome="dropped", journal=None)
+    assert ended == RoundEnded(
+        number=began.number,
+        flow_id=began.flow_id,
+        outcome="dropped",
+        round=1,
+        journal=None,
+    )
 
 
 def test_events_of_a_handler_that_changed(caplog: pytest.LogCaptureFixture) -> None:
@@ -1141,7 +1167,7 @@ def test_observer_that_fails(caplog: pytest.LogCaptureFixture) -> None:
 
     with caplog.at_level(logging.ERROR):
         interim(call(serving(ask_name, observers=[failing]), "tool"))
-    assert caplog.text.count("an observer failed") == 4
+    assert caplog.text.count("an observer failed") == 5
 
 
 ASKS: list[Any] = [

@@ -314,6 +314,7 @@ def test_rounds_of_removed_features_are_dropped(tmp_path: Path) -> None:
     app = Server("empty")
     recorder = Recorder(app, tmp_path)
     began = RoundBegan(
+        number=1,
         method="tools/call",
         target="gone",
         arguments={},
@@ -321,9 +322,12 @@ def test_rounds_of_removed_features_are_dropped(tmp_path: Path) -> None:
         flow_id="00" * 16,
         trace=None,
         first_trace=None,
+        round=1,
         is_first=True,
     )
-    ended = RoundEnded(flow_id="00" * 16, outcome="asked", journal=Journal())
+    ended = RoundEnded(
+        number=1, flow_id="00" * 16, outcome="asked", round=1, journal=Journal()
+    )
     recorder(ended)  # of a round that began before there was a recorder
     recorder(began)
     recorder(attrs.evolve(ended, outcome="dropped", journal=None))
