@@ -125,26 +125,40 @@ if TYPE_CHECKING:
     )
     from .lowlevel import Given, InputRequired
     from .schema import Header
-    from .server import Server
+    from .server import (
+        Call,
+        Finished,
+        InputNeeded,
+        Intercepting,
+        Server,
+        TaskStarted,
+        Viewer,
+    )
     from .state import Keys
 else:
     # Imported when they are asked for: a handler's module needs a tenth of all this.
     _LAZY = {
         "Annotations": "content",
         "Audio": "content",
+        "Call": "server",
         "EmbeddedResource": "content",
+        "Finished": "server",
         "Given": "lowlevel",
         "Header": "schema",
         "Icon": "content",
         "Image": "content",
+        "InputNeeded": "server",
         "InputRequired": "lowlevel",
+        "Intercepting": "server",
         "Keys": "state",
         "Message": "content",
         "ResourceContents": "content",
         "ResourceLink": "content",
         "Server": "server",
+        "TaskStarted": "server",
         "Text": "content",
         "ToolResult": "content",
+        "Viewer": "server",
     }
 
     __getattr__ = lazy_names(globals(), _LAZY)
@@ -159,6 +173,7 @@ __all__ = [
     "Audio",
     "Branch",
     "BudgetError",
+    "Call",
     "Caller",
     "CallerInfo",
     "Cancelled",
@@ -178,6 +193,7 @@ __all__ = [
     "Elicit",
     "ElicitUrl",
     "EmbeddedResource",
+    "Finished",
     "FirstOf",
     "Flow",
     "FlowError",
@@ -189,8 +205,10 @@ __all__ = [
     "Icon",
     "IdempotencyKey",
     "Image",
+    "InputNeeded",
     "InputRequest",
     "InputRequired",
+    "Intercepting",
     "InvalidAnswer",
     "Keys",
     "KeysError",
@@ -232,6 +250,7 @@ __all__ = [
     "Suspended",
     "TaskLimitError",
     "TaskRowError",
+    "TaskStarted",
     "TaskStoreError",
     "Text",
     "TimedOut",
@@ -243,6 +262,7 @@ __all__ = [
     "UsageError",
     "Uuid",
     "Version",
+    "Viewer",
     "Within",
     "form",
     "step",

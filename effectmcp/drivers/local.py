@@ -328,7 +328,11 @@ class Mailbox:
         except TaskStoreError:
             self._waiting |= dict.fromkeys(waiting)
             raise
-        return [one for one in messages if one is not None]
+        found = [one for one in messages if one is not None]
+        if self.subscription.tap is not None:
+            for one in found:
+                self.subscription.tap(one)
+        return found
 
     @property
     def is_empty(self) -> bool:

@@ -23,15 +23,15 @@ __all__ = [
     "RENDERS",
     "SHAPES",
     "SOON",
-    "Call",
     "ExhaustedError",
     "Fingerprints",
     "FlowState",
+    "HandlerCall",
     "shape_head",
 ]
 
 #: A handler, its positional and its keyword arguments.
-Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
+HandlerCall: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 #: Factor on the budget of yields in a replay: `Log` and the like are not in the
 #: journal, so a replay yields them again for each earlier round.
@@ -72,7 +72,7 @@ class FlowState:
         spent: Yields without a journal entry since the flow last waited.
     """
 
-    call: Call
+    call: HandlerCall
     prints: Fingerprints
     rules: Rules
     detached_rules: Rules

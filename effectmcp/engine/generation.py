@@ -53,7 +53,7 @@ from .divergence import Report, flatten, is_stopping, pooled_of
 from .effect_table import (
     steps_in,
 )
-from .flow_state import SOON, Call, ExhaustedError
+from .flow_state import SOON, ExhaustedError, HandlerCall
 from .generators import Ended, Failed
 from .journal import Entry
 from .misuse import forgotten, text_of
@@ -439,7 +439,7 @@ class Generation(Tree):
             again.unwind()
         return None
 
-    def restarted(self) -> Call:
+    def restarted(self) -> HandlerCall:
         """Return the handler with which the flow started again, and its arguments.
 
         Raises:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+from attrs import define
 
 from ..canonical import JSON
 from ..effects.control import Detach
@@ -24,20 +26,21 @@ from ..protocol.headers import HeaderMismatch, check_params
 from ..protocol.jsonrpc import INVALID_PARAMS, encode, notification, result_message
 from ..server.features import Completion, Feature, Resource, Tool
 from ..server.handlers import read_texts
-from .calls import call_once
+from ..server.viewers import may_hear, may_see
+from .calls import Handle, Interim, PlainCall
 from .commands import Command, Invoke, Listen, Notify, Reply
-from .context import Context, Legacy, caller_of, seated, trace_of
+from .context import Context, Legacy, caller_of, seated, trace_of, viewer_of
+from .intercepting import Prepared, intercept
 from .lists import discover, find_completion, list_page, suggestions
 from .results import (
-    bad_arguments,
+    Misread,
     error_of,
     prompt_result,
     resource_result,
-    told_failure,
     tool_failure,
     tool_result,
 )
-from .rounds import FlowCall, Handle, Interim
+from .rounds import FlowCall
 from .subscriptions import open_subscription
 from .task_results import result_of_task
 from .task_wires import EXTENSION, support_of
@@ -54,9 +57,6 @@ from .tasks import (
     readable_tasks,
     update_task,
 )
-
-if TYPE_CHECKING:
-    from ..server.app import Server
 
 __all__ = ["ANSWERS", "Answering", "mismatch", "reply_to"]
 
@@ -114,7 +114,8 @@ def _discover(context: Context) -> Answering:
 def _list(context: Context) -> Answering:
     yield from ()
     app, request = context.app, context.request
-    page = list_page(app, request.method, request.params)
+    viewer = viewer_of(context) if app.is_filtered else None
+    page = list_page(app, request.method, request.params, viewer)
     wire = context.dialect.tasks
     if "tools" in page and wire is not None and wire.is_requested and can_run(app):
         # Clients ask for tasks of these tools only (2025-11-25, Tool-Level Negotiation).
@@ -130,12 +131,12 @@ def _list(context: Context) -> Answering:
 
 def _prepare(
     context: Context, feature: Feature, target: str, arguments: JSON
-) -> Callable[[Mapping[str, Any]], Generator[Command, Any, Any]]:
-    """Return the call of a feature's handler, which takes the keyword arguments.
+) -> Prepared:
+    """Return the call of a feature's handler.
 
-    The call returns a generator of commands, which ends with the handler's value, or
-    with an `Interim` if the handler asks. It raises what the handler raises, and
-    `Dropped` if the client cancelled the request of a live flow.
+    Its `run` takes the keyword arguments, and returns the handler's value; an `Interim` if
+    the handler asks; a `Handle` if the call becomes a task. It raises what the handler
+    raises, and `Dropped` if the client cancelled the request of a live flow.
 
     Args:
         context: The request.
@@ -159,41 +160,53 @@ def _prepare(
         # A call that began with rounds ends with them.
         is_begun = has_state and not context.dialect.is_live
         if is_task(context, feature, is_begun=is_begun):
-            return partial(_start_task, context, feature, arguments)
+            return _WholeTask(context, feature, arguments)
     if feature.handler.kind == "flow":
-        return FlowCall(context, feature, target, arguments, seconds).run
+        return FlowCall(context, feature, target, arguments, arguments, seconds)
     if has_state:
         raise StateError("target")  # this function asks nothing, so it has no states
-    return partial(call_once, context, feature.handler, seconds)
+    return PlainCall(context, feature.handler, seconds)
 
 
-def _start_task(
-    context: Context, tool: Tool, arguments: JSON, kwargs: Mapping[str, Any]
-) -> Generator[Command, Any, Handle]:
-    """Make a whole call a task; its arguments have been read, and so they fit."""
-    flow_id = context.entropy(16)
-    row = new_row(
-        context,
-        tool,
-        arguments,
-        flow_id,
-        caller_of(context, flow_id),
-        journal=Journal(),
-        is_whole=True,
-        detach=Detach(),
-        version=tool.version,
-        trace=trace_of(context),
-    )
-    return Handle((yield from create_task(context, row)))
+@define(eq=False)
+class _WholeTask:
+    """A call that is a task from its start."""
+
+    _context: Context
+    _tool: Tool
+    arguments: JSON
+
+    is_resumed = False
+
+    def open(self) -> None:
+        """Resume from nothing."""
+
+    def run(self, kwargs: Mapping[str, Any]) -> Generator[Command, Any, Handle]:
+        """Make it one; its arguments have been read, and so they fit."""
+        context = self._context
+        flow_id = context.entropy(16)
+        row = new_row(
+            context,
+            self._tool,
+            self.arguments,
+            flow_id,
+            caller_of(context, flow_id),
+            journal=Journal(),
+            is_whole=True,
+            detach=Detach(),
+            version=self._tool.version,
+            trace=trace_of(context),
+        )
+        return Handle((yield from create_task(context, row)))
 
 
 def _call_tool(context: Context) -> Answering:
-    params = context.request.params
+    params, app = context.request.params, context.app
     name: JSON = params.get("name")
     if type(name) is not str:
         name = _text(params, "name")
-    tool = context.app.tools.get(name)
-    if tool is None:
+    tool = app.tools.get(name)
+    if tool is None or (app.is_filtered and not may_see(app, tool, viewer_of(context))):
         raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}")
     arguments = params.get("arguments")
     if type(arguments) is not dict:
@@ -205,41 +218,51 @@ def _call_tool(context: Context) -> Answering:
         except HeaderMismatch as exc:
             raise mismatch(exc) from None
     try:
-        call = _prepare(context, tool, name, arguments)
+        call, read = _prepare(context, tool, name, arguments), tool.handler.takes.read
+        if app.around and (chain := app.around.get(tool)):
+            going = intercept(context, chain, tool, name, arguments, call, read)
+            return reply_to(context, (yield from going))
         try:
-            kwargs = tool.handler.takes.read(arguments)
+            kwargs = read(arguments)
         except ArgumentsError as exc:
-            if is_asked_for(context):
-                raise bad_arguments(exc) from None
-            return reply_to(context, told_failure(exc))
-        value = yield from call(kwargs)
+            raise Misread(exc.problems) from None
+        value = yield from call.run(kwargs)
         if isinstance(value, (Interim, Handle)):
             return reply_to(context, value)
         return reply_to(context, tool_result(tool, value))
     except Exception as exc:
         exc = _told(context, exc)
-        if tool.is_whole_task and is_asked_for(context):
+        if (tool.is_whole_task or isinstance(exc, Misread)) and is_asked_for(context):
             # A client that asked for a task reads a task, or an error.
             raise error_of(exc, name) from exc
         return reply_to(context, tool_failure(exc, name))
 
 
 def _get_prompt(context: Context) -> Answering:
-    params = context.request.params
+    params, app = context.request.params, context.app
     name = _text(params, "name")
-    prompt = context.app.prompts.get(name)
-    if prompt is None:
+    prompt = app.prompts.get(name)
+    if prompt is None or (
+        app.is_filtered and not may_see(app, prompt, viewer_of(context))
+    ):
         raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {name}")
     arguments = _arguments(params)
-    if not all(isinstance(one, str) for one in arguments.values()):
-        raise ProtocolError(INVALID_PARAMS, "Invalid params: arguments are strings")
+
+    def read(arguments: Mapping[str, JSON]) -> Mapping[str, Any]:
+        if not all(isinstance(one, str) for one in arguments.values()):
+            raise ProtocolError(INVALID_PARAMS, "Invalid params: arguments are strings")
+        return read_texts(prompt.handler, arguments)
+
     try:
         call = _prepare(context, prompt, name, arguments)
+        if app.around and (chain := app.around.get(prompt)):
+            going = intercept(context, chain, prompt, name, arguments, call, read)
+            return reply_to(context, (yield from going))
         try:
-            kwargs = read_texts(prompt.handler, arguments)
+            kwargs = read(arguments)
         except ArgumentsError as exc:
-            raise bad_arguments(exc) from None
-        value = yield from call(kwargs)
+            raise Misread(exc.problems) from None
+        value = yield from call.run(kwargs)
         if isinstance(value, (Interim, Handle)):
             return reply_to(context, value)
         return reply_to(context, prompt_result(prompt, value))
@@ -248,10 +271,16 @@ def _get_prompt(context: Context) -> Answering:
 
 
 def _read_resource(context: Context) -> Answering:
-    uri = _text(context.request.params, "uri")
-    resource, kwargs = _find_resource(context.app, uri)
+    app, uri = context.app, _text(context.request.params, "uri")
+    resource, kwargs = _find_resource(context, uri)
     try:
-        value = yield from _prepare(context, resource, uri, None)(kwargs)
+        call = _prepare(context, resource, uri, None)
+        if app.around and (chain := app.around.get(resource)):
+            going = intercept(
+                context, chain, resource, uri, None, call, lambda given: kwargs
+            )
+            return reply_to(context, (yield from going))
+        value = yield from call.run(kwargs)
         if isinstance(value, (Interim, Handle)):
             return reply_to(context, value)
         return reply_to(context, resource_result(resource, uri, value))
@@ -259,13 +288,15 @@ def _read_resource(context: Context) -> Answering:
         raise error_of(_told(context, exc), uri) from exc
 
 
-def _find_resource(app: Server, uri: str) -> tuple[Resource, Mapping[str, Any]]:
+def _find_resource(context: Context, uri: str) -> tuple[Resource, Mapping[str, Any]]:
+    app = context.app
+    viewer = viewer_of(context) if app.is_filtered else None
     resource = app.resources.get(uri)
-    if resource is not None:
+    if resource is not None and (viewer is None or may_see(app, resource, viewer)):
         return resource, {}
     for template in app.templates.values():
         texts = template.template.match(uri)
-        if texts is None:
+        if texts is None or (viewer is not None and not may_see(app, template, viewer)):
             continue
         try:
             return template, read_texts(template.handler, texts)
@@ -275,12 +306,14 @@ def _find_resource(app: Server, uri: str) -> tuple[Resource, Mapping[str, Any]]:
 
 
 def _complete(context: Context) -> Answering:
-    found, text, filled = find_completion(context.app, context.request.params)
+    app = context.app
+    viewer = viewer_of(context) if app.is_filtered else None
+    found, text, filled = find_completion(app, context.request.params, viewer)
     if isinstance(found, Completion):
         args = (
             {"text": text, "context": filled} if found.wants_context else {"text": text}
         )
-        seconds = context.app.timeout
+        seconds = app.timeout
         outcome = yield Invoke(
             found.call,
             args,
@@ -295,7 +328,11 @@ def _complete(context: Context) -> Answering:
 
 
 def _listen(context: Context) -> Answering:
-    subscription = open_subscription(context.request.id, context.request.params)
+    subscription = open_subscription(
+        context.request.id,
+        context.request.params,
+        partial(may_hear, context.app, viewer_of(context)),
+    )
     with seated(context, "Subscribe again later."):
         if subscription.asked_tasks:
             ids = yield from readable_tasks(context, subscription.asked_tasks)

@@ -9,53 +9,90 @@ from collections.abc import Generator, Mapping
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
+from attrs import define
+
+from ..canonical import JSON
 from ..effects.base import Effect
 from ..engine.misuse import forgotten
 from ..engine.stops import Failure
 from ..errors import OutputError, UsageError
 from ..lowlevel import InputRequired
+from ..records import record
 from .commands import Command, Invoke
 
 if TYPE_CHECKING:
+    from ..engine.stops import Question
     from ..server.handlers import Handler
     from .context import Context
+    from .task_rows import TaskRow
 
-__all__ = ["call_once", "checked", "contained"]
+__all__ = ["Handle", "Interim", "PlainCall", "checked", "contained"]
 
 
-def call_once(
-    context: Context,
-    handler: Handler,
-    seconds: float | None,
-    kwargs: Mapping[str, Any],
-) -> Generator[Command, Any, Any]:
-    """Call the function of a handler, and return its result.
+@record(eq=False)
+class Interim:
+    """The questions that a round ends with, and the state for the next round."""
+
+    questions: tuple[Question, ...]
+    token: str
+
+
+@record(eq=False)
+class Handle:
+    """The task that a flow has become."""
+
+    row: TaskRow
+
+
+@define(eq=False)
+class PlainCall:
+    """The call of a plain or an async function.
 
     Args:
         context: The request.
         handler: The handler.
         seconds: The time limit; `None` for no limit.
-        kwargs: Its arguments.
-
-    Raises:
-        OutputError: If it returned a flow, an effect or an unsealed state.
-        Exception: If it raised it.
     """
-    outcome = yield Invoke(
-        handler.function,
-        kwargs,
-        handler.provided,
-        is_async=handler.kind == "async",
-        deadline=None if seconds is None else context.clock() + seconds,
-        variables=None if context.watched is None else context.watched.variables,
-    )
-    if isinstance(outcome, Failure):
-        _explain(outcome.error, handler.name)
-        raise outcome.error
-    if _may_ask(outcome.value):
-        said = forgotten(outcome.value)
-        raise OutputError([f"{said} A function that asks is annotated -> Flow[...]"])
-    return checked(outcome.value, handler)
+
+    _context: Context
+    _handler: Handler
+    _seconds: float | None
+    #: The arguments, if an interceptor changes them: `run` gets them read.
+    arguments: JSON = None
+
+    is_resumed = False
+
+    def open(self) -> None:
+        """Resume from nothing."""
+
+    def run(self, kwargs: Mapping[str, Any]) -> Generator[Command, Any, Any]:
+        """Call the function, and return its result.
+
+        Args:
+            kwargs: Its arguments.
+
+        Raises:
+            OutputError: If it returned a flow, an effect or an unsealed state.
+            Exception: If it raised it.
+        """
+        context, handler, seconds = self._context, self._handler, self._seconds
+        outcome = yield Invoke(
+            handler.function,
+            kwargs,
+            handler.provided,
+            is_async=handler.kind == "async",
+            deadline=None if seconds is None else context.clock() + seconds,
+            variables=None if context.watched is None else context.watched.variables,
+        )
+        if isinstance(outcome, Failure):
+            _explain(outcome.error, handler.name)
+            raise outcome.error
+        if _may_ask(outcome.value):
+            said = forgotten(outcome.value)
+            raise OutputError(
+                [f"{said} A function that asks is annotated -> Flow[...]"]
+            )
+        return checked(outcome.value, handler)
 
 
 def _may_ask(value: object) -> bool:

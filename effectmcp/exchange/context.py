@@ -29,6 +29,7 @@ from ..protocol.modern import (
     missing_capability,
 )
 from ..records import record
+from ..server.viewers import Viewer
 from .task_wires import EXTENSION, REQUESTED, TaskWire
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ __all__ = [
     "caller_of",
     "seated",
     "trace_of",
+    "viewer_of",
 ]
 
 
@@ -193,6 +195,16 @@ def caller_of(context: Context, flow_id: bytes) -> CallerInfo:
         protocol_version=meta.version,
         progress_token=meta.progress_token,
         flow_id=flow_id.hex(),
+    )
+
+
+def viewer_of(context: Context) -> Viewer:
+    """Return who asks, for those who decide what exists for them."""
+    return Viewer(
+        principal=context.peer.principal,
+        client=context.meta.client,
+        era=context.dialect.era,
+        revision=context.meta.version,
     )
 
 

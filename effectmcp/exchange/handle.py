@@ -25,6 +25,7 @@ from ..protocol.jsonrpc import (
     Response,
     error_message,
     internal_error,
+    notification,
     read_message,
 )
 from ..protocol.meta import Meta, check_supported, read_meta
@@ -37,7 +38,7 @@ from .commands import Exchange, Incoming, Peer, Reply
 from .context import MODERN, Context
 from .handshakes import answer_legacy, hear_notification, hear_response
 from .ledger import Answered, keep_reply, read_reply
-from .telling import begin_watching, end_watching, tell
+from .telling import begin_watching, end_watching, tap, tapped, tell
 
 if TYPE_CHECKING:
     from ..server.app import Server
@@ -79,14 +80,22 @@ def handle(
     )
     match read:
         case Request():
-            pass
+            if app.taps:
+                tap(app, peer, "in", read.envelope)
         case Malformed(error, id_):
             if app.observers:
                 _tell_refused(app, peer, error)
-            return Reply(error_message(id_, error), error.status)
+            refusal = error_message(id_, error)
+            if app.taps:
+                tap(app, peer, "out", refusal)
+            return Reply(refusal, error.status)
         case Notification():
+            if app.taps:
+                tap(app, peer, "in", notification(read.method, read.params))
             return hear_notification(read, peer)
         case _:
+            if app.taps:
+                tap(app, peer, "in", read.message)
             return hear_response(read, peer)
     revision, meta = NEWEST, read_envelope(read, peer.headers, app.methods)
     if meta is None and app.legacy:
@@ -117,6 +126,8 @@ def handle(
                     app, peer, read, meta, MODERN, clock, entropy, taken, watched
                 )
                 answering = ANSWERS[read.method](context)
+            if app.taps:
+                answering = tapped(app, peer, answering)
             reply = yield from answering
         except ProtocolError as exc:
             if watched is not None and watched.error is None:
@@ -131,6 +142,8 @@ def handle(
             reply = Reply(internal_error(read.id), 500)
         if taken and reply.message is not None:
             reply = yield from _counted(app, read, revision, taken, reply)
+        if app.taps and reply.message is not None:
+            tap(app, peer, "out", reply.message)
     finally:
         for one in taken:  # the request was cut off
             assert app.ledger is not None  # the slots are from there

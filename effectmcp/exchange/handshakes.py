@@ -8,7 +8,10 @@ replies of the client   wake the request that asked
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
+
+import attrs
 
 from ..canonical import JSON
 from ..effects.local import LOG_LEVELS
@@ -30,12 +33,13 @@ from ..protocol.meta import CLIENT_CAPABILITIES, Meta, read_call_meta
 from ..protocol.methods import methods_of
 from ..protocol.revisions import Revision, negotiate
 from ..server.events import SessionEnded, SessionOpened
+from ..server.viewers import Viewer, may_hear
 from .commands import Peer, Reply
 from .context import Context, Draft, Legacy
 from .lists import capabilities_of
 from .sessions import Dropped, Session
 from .tasks import task_capability
-from .telling import tell
+from .telling import tap, tell
 
 if TYPE_CHECKING:
     from ..server.app import Server
@@ -146,6 +150,15 @@ def _initialize(app: Server, request: Request, peer: Peer) -> Reply:
     hello = read_hello(request.params)
     revision = negotiate(hello.version, drafts=app.drafts)
     session = Session(revision, hello, peer.principal)
+    viewer = Viewer(
+        principal=peer.principal,
+        client=hello.client,
+        era="legacy",
+        revision=revision.version,
+    )
+    session.news.may_hear = partial(may_hear, app, viewer)
+    if app.taps:
+        session.news.tap = partial(tap, app, attrs.evolve(peer, session=session), "out")
     info = {
         key: value
         for key, value in app.info.items()

@@ -13,11 +13,13 @@ from ..errors import ProtocolError
 from ..protocol.jsonrpc import INVALID_PARAMS
 from ..protocol.meta import TASKS
 from ..protocol.revisions import VERSIONS
+from ..server.viewers import may_see
 
 if TYPE_CHECKING:
     from ..protocol.methods import Capability
     from ..server.app import Server
     from ..server.features import Completion
+    from ..server.viewers import Viewer
 
 __all__ = [
     "capabilities_of",
@@ -47,9 +49,8 @@ def capabilities_of(app: Server) -> dict[str, JSON]:
     return found
 
 
-def _hints(app: Server) -> dict[str, JSON]:
-    # Public, as lists are the same for all users.
-    return {"ttlMs": int(app.ttl * 1000), "cacheScope": "public"}
+def _hints(app: Server, scope: str = "public") -> dict[str, JSON]:
+    return {"ttlMs": int(app.ttl * 1000), "cacheScope": scope}
 
 
 def discover(app: Server) -> dict[str, JSON]:
@@ -77,20 +78,33 @@ _LISTS: Final = {
 }
 
 
-def list_page(app: Server, method: str, params: Mapping[str, JSON]) -> dict[str, JSON]:
+def list_page(
+    app: Server, method: str, params: Mapping[str, JSON], viewer: Viewer | None = None
+) -> dict[str, JSON]:
     """Return the result fields of one page of a list.
+
+    Args:
+        app: The server.
+        method: The method, which names the list.
+        params: The parameters of the request.
+        viewer: Who asks; `None` if everything exists for everybody.
 
     Raises:
         ProtocolError: If this server made no such cursor.
     """
     attribute, field = _LISTS[method]
     features: Mapping[str, Any] = getattr(app, attribute)
-    keys = list(features)
+    keys = [
+        key
+        for key, one in features.items()
+        if viewer is None or may_see(app, one, viewer)
+    ]
     start = _start(params.get("cursor"), method, keys)
     shown = keys[start : start + app.page_size]
     page: dict[str, JSON] = {
         field: [features[key].listing for key in shown],
-        **_hints(app),
+        # One list for all users, or one for each.
+        **_hints(app, "public" if viewer is None else "private"),
     }
     end = start + len(shown)
     if end < len(keys):
@@ -125,9 +139,14 @@ def _start(cursor: JSON, method: str, keys: list[str]) -> int:
 
 
 def find_completion(
-    app: Server, params: Mapping[str, JSON]
+    app: Server, params: Mapping[str, JSON], viewer: Viewer | None = None
 ) -> tuple[Completion | list[str], str, Mapping[str, str]]:
     """Find the source of the suggestions for a `completion/complete`.
+
+    Args:
+        app: The server.
+        params: The parameters of the request.
+        viewer: Who asks; `None` if everything exists for everybody.
 
     Returns:
         The completion function, or the choices that the schema lists; the text so far;
@@ -151,7 +170,10 @@ def find_completion(
     if not isinstance(name, str) or not isinstance(text, str):
         raise _invalid("argument has a name and a value, which are strings")
     feature = features.get(of) if isinstance(of, str) else None
-    if feature is None or not isinstance(of, str):
+    is_hidden = (
+        feature is not None and viewer is not None and not may_see(app, feature, viewer)
+    )
+    if feature is None or is_hidden or not isinstance(of, str):
         raise _invalid(f"there is no {of!r} to complete")
     context = params.get("context")
     filled = context.get("arguments") if isinstance(context, dict) else None

@@ -8,8 +8,8 @@ Tools, Error Handling).
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from ..canonical import JSON
 from ..content import (
@@ -45,13 +45,16 @@ from ..shapes.words import type_name
 from .commands import Overdue
 
 if TYPE_CHECKING:
-    from ..server.features import Prompt, Resource, Tool
+    from ..server.features import Feature, Prompt, Resource, Tool
+    from ..server.interceptors import CallKind
 
 __all__ = [
+    "Misread",
     "bad_arguments",
     "error_of",
     "prompt_result",
     "resource_result",
+    "result_of",
     "told_failure",
     "tool_failure",
     "tool_result",
@@ -170,7 +173,32 @@ def resource_result(resource: Resource, uri: str, value: Any) -> dict[str, JSON]
     }
 
 
+#: By the kind of a feature: returns the fields of a result, given the feature, the name or
+#: URI that was called, and the value.
+_RESULTS: Final[Mapping[CallKind, Callable[[Any, str, Any], dict[str, JSON]]]] = {
+    "tool": lambda tool, _, value: tool_result(tool, value),
+    "prompt": lambda prompt, _, value: prompt_result(prompt, value),
+    "resource": resource_result,
+}
+
+
+def result_of(feature: Feature, target: str, value: Any) -> dict[str, JSON]:
+    """Return the fields of the result that has a value.
+
+    Raises:
+        OutputError: If the value is not of the type that the feature promises.
+    """
+    return _RESULTS[feature.kind](feature, target, value)
+
+
 # ---- failures -----------------------------------------------------------------------
+
+
+class Misread(ArgumentsError):
+    """Raised for arguments that a client sent.
+
+    An `ArgumentsError` that a handler raises itself is a fault of the handler.
+    """
 
 
 def tool_failure(error: BaseException, of: str) -> dict[str, JSON]:
@@ -180,7 +208,7 @@ def tool_failure(error: BaseException, of: str) -> dict[str, JSON]:
         ProtocolError: If the error is for the client, and not for the model.
     """
     match error:
-        case ToolError() | Refused():
+        case ToolError() | Refused() | Misread():
             return told_failure(error)
         case DivergenceError():
             logger.error("%s: %s", of, error)
@@ -224,6 +252,8 @@ def error_of(error: BaseException, of: str) -> ProtocolError:
             return error
         case StateError():
             return ProtocolError(StateError.CODE, StateError.PUBLIC)
+        case Misread():
+            return bad_arguments(error)
         case ToolError() | Refused() | ClientError():
             return ProtocolError(INTERNAL_ERROR, _text_of(error))
         case DivergenceError():

@@ -60,7 +60,6 @@ from ..logs import logger_for
 from ..protocol.jsonrpc import Id, encode, notification
 from ..protocol.legacy import question_message, read_reply
 from ..protocol.modern import read_answers, read_result
-from ..records import record
 from ..schema.written import written
 from ..server.events import (
     QuestionsAnswered,
@@ -75,7 +74,7 @@ from ..server.events import (
 from ..server.features import Feature, Tool
 from ..state.codec import Claims
 from ..state.seal import BoundCall, whole_seconds
-from .calls import checked, contained
+from .calls import Handle, Interim, checked, contained
 from .client_tasks import follow, with_task
 from .commands import Ask, Command, Notify, Overdue, PerformAll
 from .context import Context, Legacy, caller_of, trace_of
@@ -91,7 +90,7 @@ if TYPE_CHECKING:
     from .task_rows import TaskRow
     from .telling import Watched
 
-__all__ = ["FlowCall", "Handle", "Interim", "Round", "begin", "resume"]
+__all__ = ["FlowCall", "Round", "begin", "resume"]
 
 logger = logger_for("effectmcp.server")
 
@@ -282,21 +281,6 @@ def _round(
 # ---- for a request -------------------------------------------------------------------
 
 
-@record(eq=False)
-class Interim:
-    """The questions that a round ends with, and the state for the next round."""
-
-    questions: tuple[Question, ...]
-    token: str
-
-
-@record(eq=False)
-class Handle:
-    """The task that a flow has become."""
-
-    row: TaskRow
-
-
 #: Seconds for the cleanup of a call that was cancelled or timed out
 #: (docs/internals/replay.md#l4).
 _CLEANUP: Final = 30.0
@@ -327,7 +311,10 @@ class FlowCall:
     _context: Context
     _feature: Feature
     _target: str
-    _arguments: JSON
+    #: A state is bound to the arguments that were sent, as clients send them again.
+    _sent: JSON
+    #: Those of the handler; an interceptor may change them.
+    arguments: JSON
     _seconds: float | None
     _deadline: float | None = None
     _heard: list[Effect[Any]] = field(factory=list)
@@ -344,20 +331,20 @@ class FlowCall:
     _call: BoundCall = field(init=False)
     _token: str | None = field(init=False)
     _answers: Mapping[str, Answer] = _NO_ANSWERS
+    #: What the request resumes from, once it is opened.
+    _opened: Claims | None = None
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether the request resumes a flow, once it is opened."""
+        return self._token is not None
 
     def run(self, kwargs: Mapping[str, Any]) -> Generator[Command, Any, Any]:
         """Run the flow; return its value, or an `Interim` if it asks."""
         dialect = self._context.dialect
         if self._context.running is not None:
             self._context.running.is_flow = dialect.is_live
-        self._token = (
-            None
-            if dialect.is_live
-            else self._context.request.params.get("requestState")
-        )
-        if self._feature.single_use and not dialect.is_live:
-            self._check_ledger()
-        claims = self._claims()
+        claims = self.open() if self._opened is None else self._opened
         if self._token is not None and (claims.is_counted or self._feature.single_use):
             yield from self._count(claims)
         round_ = self._open(kwargs, claims)
@@ -431,38 +418,45 @@ class FlowCall:
                     ),
                 )
 
-    def _claims(self) -> Claims:
+    def open(self) -> Claims:
         """Return what the request resumes from: the claims of its state, or of a new flow.
 
         Raises:
             StateError: If this request may not use that state.
         """
-        context, token, sealer = self._context, self._token, self._context.app.sealer
+        context, sealer = self._context, self._context.app.sealer
+        is_live = context.dialect.is_live
+        token = None if is_live else context.request.params.get("requestState")
+        self._token = token
+        if self._feature.single_use and not is_live:
+            self._check_ledger()
         self._call = BoundCall(
             method=context.request.method,
             target=self._target,
-            arguments=self._arguments,
+            arguments=self._sent,
             principal=context.peer.principal,
         )
         if token is None:
-            if not context.dialect.is_live:
+            if not is_live:
                 self._answers = read_answers(context.request.params)
-            return Claims(
+            self._opened = Claims(
                 flow_id=context.entropy(16),
                 started=whole_seconds(context.clock()),
                 journal=Journal(),
                 version=self._feature.version,
                 trace=trace_of(context),
             )
+            return self._opened
         self._answers = read_answers(context.request.params)
         try:
             if sealer is None:
                 # This server has no keys, so it sealed none.
                 raise StateError("forged")
-            return sealer.open(token, self._call, now=context.clock())
+            self._opened = sealer.open(token, self._call, now=context.clock())
         except StateError as exc:
             self._tell_refusal(exc)
             raise
+        return self._opened
 
     def _open(self, kwargs: Mapping[str, Any], claims: Claims) -> Round:
         context, feature = self._context, self._feature
@@ -510,7 +504,7 @@ class FlowCall:
                     number=watched.number,
                     method=context.request.method,
                     target=self._target,
-                    arguments=self._arguments,
+                    arguments=self.arguments,
                     capabilities=context.meta.capabilities,
                     flow_id=round_.flow_id.hex(),
                     trace=context.meta.trace,
@@ -641,7 +635,7 @@ class FlowCall:
         row = new_row(
             self._context,
             self._feature,
-            self._arguments,
+            self.arguments,
             round_.flow_id,
             caller_of(self._context, round_.flow_id),
             journal=round_.run.suspend(),

@@ -100,6 +100,11 @@ class Inquiry:
         if self.is_over:
             wake()
 
+    @property
+    def unsent(self) -> tuple[Mapping[str, JSON], ...]:
+        """The messages that `take_unsent` returns next."""
+        return tuple(self._unsent)
+
     def take_unsent(self) -> list[Mapping[str, JSON]]:
         """Return the messages that must be sent now; a driver calls this once."""
         unsent, self._unsent = self._unsent, []
@@ -183,6 +188,8 @@ class News:
 
     Attributes:
         uris: The resources that the client subscribed to.
+        may_hear: Returns whether its client may know of a change; `None`: of each.
+        tap: Called with each message.
     """
 
     #: The first message of a `Subscription`; a session has no such message.
@@ -192,6 +199,8 @@ class News:
 
     def __init__(self) -> None:
         self.uris: frozenset[str] = frozenset()
+        self.may_hear: Callable[[Change], bool] | None = None
+        self.tap: Callable[[Mapping[str, JSON]], None] | None = None
         self._size = 0
         #: Whether `message` reads a store.
         self.is_read = False
@@ -202,7 +211,9 @@ class News:
         """Return whether the client is notified of `change`."""
         if change.what == "task":
             return change.uri in self._tasks
-        return change.what != "resource" or change.uri in self.uris
+        if change.what == "resource" and change.uri not in self.uris:
+            return False
+        return self.may_hear is None or self.may_hear(change)
 
     def follow(self, id_: str, read: Callable[[], dict[str, JSON] | None]) -> None:
         """Notify the client of a task's status: it has asked for this task.

@@ -42,12 +42,19 @@ class Subscription:
         asked_tasks: The ids of the tasks that the client asked to follow.
         first: Changes to tell at once, as they may have happened before.
         is_read: Whether `message` reads a store, and so may block.
+        tap: Called with each message but the first.
     """
 
     def __init__(
-        self, id_: Id, wanted: Mapping[str, JSON], asked_tasks: list[str]
+        self,
+        id_: Id,
+        wanted: Mapping[str, JSON],
+        asked_tasks: list[str],
+        may_hear: Callable[[Change], bool] | None = None,
     ) -> None:
         self.id = id_
+        self._may_hear = may_hear
+        self.tap: Callable[[Mapping[str, JSON]], None] | None = None
         self.meta: Mapping[str, JSON] = {SUBSCRIPTION_ID: id_}
         self._lists = {what for flag, what in _FLAGS.items() if wanted.get(flag)}
         self._uris = frozenset(wanted.get("resourceSubscriptions", ()))
@@ -75,7 +82,12 @@ class Subscription:
         self.acknowledgement["params"]["notifications"]["taskIds"] = ids
 
     def wants(self, change: Change) -> bool:
-        """Return whether the client asked to be notified of `change`."""
+        """Return whether the client asked to be notified of `change`, and may be."""
+        return self._asked_for(change) and (
+            self._may_hear is None or self._may_hear(change)
+        )
+
+    def _asked_for(self, change: Change) -> bool:
         if change.what == "resource":
             return change.uri in self._uris
         if change.what == "task":
@@ -115,8 +127,17 @@ def _unread(id_: str) -> None:
     """Find no task."""
 
 
-def open_subscription(id_: Id, params: Mapping[str, JSON]) -> Subscription:
+def open_subscription(
+    id_: Id,
+    params: Mapping[str, JSON],
+    may_hear: Callable[[Change], bool] | None = None,
+) -> Subscription:
     """Open the subscription that a request describes; ignore unknown filter keys.
+
+    Args:
+        id_: The id of the request.
+        params: Its parameters.
+        may_hear: Returns whether its client may know of a change; `None`: of each.
 
     Raises:
         ProtocolError: If the filter is invalid.
@@ -149,7 +170,7 @@ def open_subscription(id_: Id, params: Mapping[str, JSON]) -> Subscription:
         raise _invalid(f"notifications.taskIds is a list of at most {_MAX_TASKS:,} ids")
     if uris:
         wanted["resourceSubscriptions"] = list(dict.fromkeys(uris))
-    return Subscription(id_, wanted, tasks)
+    return Subscription(id_, wanted, tasks, may_hear)
 
 
 def _invalid(problem: str) -> ProtocolError:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextvars import Context as Variables
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Final, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from attrs import define
 
 from ..canonical import JSON
 from ..logs import logger_for
 from ..server.events import TRACE, RequestBegan, RequestEnded
+from ..server.taps import TappedMessage
+from .commands import Ask, Listen, Notify
 
 if TYPE_CHECKING:
     from ..protocol.jsonrpc import Request
@@ -20,9 +23,17 @@ if TYPE_CHECKING:
     from ..protocol.revisions import Revision
     from ..server.app import Server
     from ..server.events import Event
-    from .commands import Peer, Reply
+    from .commands import Command, Peer, Reply
 
-__all__ = ["Watched", "begin_watching", "end_watching", "target_of", "tell"]
+__all__ = [
+    "Watched",
+    "begin_watching",
+    "end_watching",
+    "tap",
+    "tapped",
+    "target_of",
+    "tell",
+]
 
 logger = logger_for("effectmcp.server")
 
@@ -132,6 +143,59 @@ def end_watching(
             size=0 if body is None else len(body),
         ),
     )
+
+
+def tap(
+    app: Server,
+    peer: Peer,
+    direction: Literal["in", "out"],
+    message: Mapping[str, JSON],
+) -> None:
+    """Call each tap of `app` with a message. What one raises changes nothing."""
+    session = peer.session
+    seen = TappedMessage(
+        direction=direction,
+        message=message,
+        principal=peer.principal,
+        session=None if session is None else session.number,
+    )
+    for one in app.taps:
+        try:
+            one(seen)
+        except Exception:
+            logger.exception("a tap failed on a message that goes %s", direction)
+
+
+def tapped(
+    app: Server, peer: Peer, answering: Generator[Command, Any, Reply]
+) -> Generator[Command, Any, Reply]:
+    """Run an exchange; show taps what its commands send."""
+    out = partial(tap, app, peer, "out")
+    try:
+        command = next(answering)
+        while True:
+            match command:
+                case Notify(message):
+                    out(message)
+                case Ask(asking):
+                    for message in asking.unsent:
+                        out(message)
+                case Listen(subscription):
+                    subscription.tap = out
+                    out(subscription.acknowledgement)
+                case _:
+                    pass
+            try:
+                outcome = yield command
+            except Exception as exc:
+                command = answering.throw(exc)
+            else:
+                command = answering.send(outcome)
+    except StopIteration as end:
+        reply: Reply = end.value
+        return reply
+    finally:
+        answering.close()
 
 
 def target_of(params: Mapping[str, JSON]) -> str | None:

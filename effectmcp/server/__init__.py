@@ -5,6 +5,9 @@
     app         `Server`: the features by name, and the settings for all of them
     changes     notifies listeners when a list or a resource changes
     events      the events that observers receive
+    interceptors    generator functions around calls
+    viewers     who sees which features
+    taps        functions that see every message
 
 Nothing here runs a handler: `effectmcp.exchange` yields commands for each message, and
 a driver executes them.
@@ -36,13 +39,30 @@ from .events import (
     TurnEnded,
 )
 from .features import Completion, Prompt, Resource, ResourceTemplate, Tool
+from .interceptors import (
+    Call,
+    CallOutcome,
+    Finished,
+    InputNeeded,
+    Intercepting,
+    Interceptor,
+    TaskStarted,
+)
+from .taps import Tap, TappedMessage
+from .viewers import Viewer
 
 __all__ = [
     "TRACE",
+    "Call",
+    "CallOutcome",
     "Change",
     "Changes",
     "Completion",
     "Event",
+    "Finished",
+    "InputNeeded",
+    "Intercepting",
+    "Interceptor",
     "MessageRefused",
     "Observer",
     "Prompt",
@@ -61,8 +81,12 @@ __all__ = [
     "SessionOpened",
     "StepBegan",
     "StepPerformed",
+    "Tap",
+    "TappedMessage",
     "TaskCreated",
+    "TaskStarted",
     "Tool",
     "TurnBegan",
     "TurnEnded",
+    "Viewer",
 ]

@@ -20,6 +20,7 @@ from ..state.seal import Sealer
 from .changes import Change, Changes
 from .features import (
     Completion,
+    Feature,
     Prompt,
     Resource,
     ResourceTemplate,
@@ -31,6 +32,7 @@ from .features import (
     make_resource,
     make_tool,
 )
+from .interceptors import checked_interceptor
 from .loop_name import LOOPS, LoopName
 
 if TYPE_CHECKING:
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     from ..exchange.task_rows import TaskHost
     from ..protocol.methods import Capability, Method
     from .events import Observer
+    from .interceptors import CallKind, Interceptor
+    from .taps import Tap
+    from .viewers import ViewerFilter, ViewerTest
 
 __all__ = ["Server"]
 
@@ -86,6 +91,10 @@ class Server:
             `"asyncio"`; every command then runs the server there. By default trio, and
             any loop of a host.
         observers: Functions that are called with each `Event`.
+        taps: Functions that are called with each `TappedMessage`: every JSON-RPC message,
+            in both directions.
+        visible: Returns whether a feature exists for a `Viewer`. It is asked about each
+            feature, and must be quick.
         timeout: Seconds per request, unless a feature sets its own; `None`: no limit.
         threads: How many threads one blocking function may use at once. One user or,
             without authentication, one address gets half of them.
@@ -111,6 +120,8 @@ class Server:
         rules: The rules of flows, by whether the feature is a tool, and whether it asks
             live.
         changes: Notifies listeners when a list or a resource changes.
+        around: The interceptors of each feature that has some, the outermost first.
+        is_filtered: Whether features may be hidden from some users.
     """
 
     def __init__(
@@ -129,6 +140,8 @@ class Server:
         lifespan: Lifespan | None = None,
         loop: LoopName | None = None,
         observers: Iterable[Observer] = (),
+        taps: Iterable[Tap] = (),
+        visible: ViewerFilter | None = None,
         timeout: float | None = None,
         threads: int = 40,
         ttl: float = 60,
@@ -154,6 +167,10 @@ class Server:
         self.lifespan = lifespan
         self.loop: LoopName | None = loop
         self.observers = tuple(observers)
+        self.taps = tuple(taps)
+        if visible is not None and not callable(visible):
+            raise UsageError(f"Server(visible={visible!r}): give a function")
+        self.visible = visible
         self.timeout = checked_timeout(f"Server({name!r})", timeout)
         self.threads = threads
         self.ttl = ttl
@@ -196,6 +213,13 @@ class Server:
         self.resources: Mapping[str, Resource] = {}
         self.templates: Mapping[str, ResourceTemplate] = {}
         self.completions: Mapping[tuple[str, str], Completion] = {}
+        self.around: Mapping[Feature, tuple[Interceptor, ...]] = {}
+        self.is_filtered = visible is not None
+        self._interceptors: list[_Selected] = []
+        #: The features whose interceptors are in `around`, if they have some.
+        self._guarded: dict[str, frozenset[Feature]] = {
+            what: frozenset() for what in ("tools", "prompts", "resources", "templates")
+        }
         self.capabilities: frozenset[Capability] = frozenset()
         self.methods: Mapping[str, Method] = methods_of(NEWEST, ())
         self.changes = Changes()
@@ -313,6 +337,9 @@ class Server:
         meta: Mapping[str, JSON] | None = ...,
         task: TaskSupport | None = ...,
         single_use: bool = ...,
+        tags: Iterable[str] = ...,
+        interceptors: Iterable[Interceptor] = ...,
+        visible: ViewerTest | None = ...,
     ) -> Callable[[F], F]: ...
     def tool(self, *functions: Any, **options: Any) -> Any:
         """Offer a function as a tool, at import or at any later time.
@@ -345,6 +372,10 @@ class Server:
             single_use: Whether each state of a call counts for one request: sent again,
                 the same request gets the same reply, and any other one is refused. Needs
                 a ledger.
+            tags: Names by which interceptors select tools; clients do not see them.
+            interceptors: Functions around each call; see `intercept`.
+            visible: Returns whether the tool exists for a `Viewer`: for others it is not
+                listed and cannot be called. It must be quick.
 
         Raises:
             SchemaError: If something about the function cannot be published. The
@@ -373,6 +404,9 @@ class Server:
         timeout: float | None = ...,
         version: str | None = ...,
         meta: Mapping[str, JSON] | None = ...,
+        tags: Iterable[str] = ...,
+        interceptors: Iterable[Interceptor] = ...,
+        visible: ViewerTest | None = ...,
     ) -> Callable[[F], F]: ...
     def prompt(self, *functions: Any, **options: Any) -> Any:
         """Offer a function as a prompt. It returns strings, blocks or `Message`s.
@@ -406,6 +440,9 @@ class Server:
         timeout: float | None = None,
         version: str | None = None,
         meta: Mapping[str, JSON] | None = None,
+        tags: Iterable[str] = (),
+        interceptors: Iterable[Interceptor] = (),
+        visible: ViewerTest | None = None,
     ) -> Callable[[F], F]:
         """Offer a function as the resource `uri`, or as all resources of a template.
 
@@ -428,7 +465,8 @@ class Server:
             annotations: Hints for clients that show the resource.
             ttl: Seconds that a client may cache the contents.
             scope: `"public"` if all users get the same contents.
-            requires: See `tool`, also for `timeout`, `version` and `meta`.
+            requires: See `tool`, also for `timeout`, `version`, `meta`, `tags`,
+                `interceptors` and `visible`.
         """
         given: object = uri
         if not isinstance(given, str):
@@ -455,6 +493,9 @@ class Server:
                     timeout=timeout,
                     version=version,
                     meta=meta,
+                    tags=tags,
+                    interceptors=interceptors,
+                    visible=visible,
                 )
             )
             return function
@@ -495,6 +536,58 @@ class Server:
 
         return register
 
+    # ---- interceptors ----
+
+    def intercept(
+        self,
+        *functions: Any,
+        kind: CallKind | None = None,
+        tag: str | None = None,
+    ) -> Any:
+        """Have calls go through a function, which may change, answer or refuse them.
+
+            @app.intercept
+            def only_office_hours(call: Call) -> Intercepting:
+                ...
+                result = yield from call
+                return result
+
+        The order, from the outside: those for all calls, for a kind, for a tag, and for
+        one feature (`interceptors=`); within each of these, as they were registered.
+
+        Args:
+            *functions: The interceptor, a generator function that takes the `Call`.
+            kind: Only calls of this kind: `"tool"`, `"prompt"` or `"resource"`.
+            tag: Only calls of features with this tag.
+
+        Raises:
+            SchemaError: If the function is no interceptor, or if both `kind` and `tag` are
+                given.
+        """
+        if kind is not None and kind not in _KINDS:
+            raise SchemaError(
+                f"intercept(kind={kind!r}): give one of {', '.join(_KINDS)}"
+            )
+        if kind is not None and tag is not None:
+            raise SchemaError("intercept(): give kind or tag, not both")
+
+        def register(function: F) -> F:
+            checked = checked_interceptor("intercept()", function)
+            self._interceptors.append(_Selected(checked, kind, tag))
+            for what in self._guarded:
+                self._guarded[what] = frozenset()
+                self._publish(what)
+            return function
+
+        return register(*functions) if functions else register
+
+    def _chain(self, feature: Feature) -> tuple[Interceptor, ...]:
+        """Return the interceptors of a feature, the outermost first."""
+        found = [one for one in self._interceptors if one.is_for_all]
+        found += [one for one in self._interceptors if one.kind == feature.kind]
+        found += [one for one in self._interceptors if one.tag in feature.tags]
+        return (*[one.function for one in found], *feature.interceptors)
+
     # ---- adding and removing ----
 
     def add(self, feature: Tool | Prompt | Resource) -> None:
@@ -508,7 +601,7 @@ class Server:
         if self._registered[what].setdefault(key, mine) is not mine:
             raise SchemaError(f"there is another {what.removesuffix('s')} {key!r}")
         self._publish(what)
-        self.changes.publish(_CHANGES[what])
+        self.changes.publish(attrs.evolve(_CHANGES[what], feature=feature))
 
     def remove(self, feature: Tool | Prompt | Resource) -> None:
         """Stop offering a feature, such as `app.tools["order"]`, and notify clients.
@@ -534,7 +627,7 @@ class Server:
                 if place[0] == key:
                     completions.pop(place, None)
             self._publish("completions")
-        self.changes.publish(_CHANGES[what])
+        self.changes.publish(attrs.evolve(_CHANGES[what], feature=feature))
 
     def _publish(self, what: str) -> None:
         # One thread at a time: what another one has computed before would be published
@@ -544,12 +637,25 @@ class Server:
         while self._publishing.setdefault("", mine) is not mine:
             pass
         try:
-            setattr(self, what, self._held(what))
+            held = self._held(what)
+            if what in self._guarded:
+                self._guard(what, frozenset(held.values()))
+            setattr(self, what, held)
             able = self._capabilities()
             if able != self.capabilities:
                 self.capabilities, self.methods = able, methods_of(NEWEST, able)
         finally:
             del self._publishing[""]
+
+    def _guard(self, what: str, features: frozenset[Feature]) -> None:
+        """Decide, for new features, what is around their calls and who may see them."""
+        new, gone = features - self._guarded[what], self._guarded[what] - features
+        self._guarded[what] = features
+        chains = {one: chain for one in new if (chain := self._chain(one))}
+        kept = {one: chain for one, chain in self.around.items() if one not in gone}
+        self.around = kept | chains
+        # Before the features can be seen; and it never becomes false, as nothing needs it.
+        self.is_filtered |= any(one.visible is not None for one in new)
 
     def _held(self, what: str) -> dict[Any, Any]:
         held = self._registered[what].copy().items()
@@ -567,6 +673,21 @@ class Server:
         }
         return frozenset([name for name, some in features.items() if some])
 
+
+@attrs.frozen(eq=False)
+class _Selected:
+    """An interceptor, and the calls that it is for."""
+
+    function: Interceptor
+    kind: CallKind | None
+    tag: str | None
+
+    @property
+    def is_for_all(self) -> bool:
+        return self.kind is None and self.tag is None
+
+
+_KINDS: Final[tuple[CallKind, ...]] = ("tool", "prompt", "resource")
 
 _CHANGES: Final = {
     "tools": Change("tools"),

@@ -8,13 +8,16 @@ their loop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
 __all__ = ["Change", "Changes", "Listener"]
 
 from ..logs import logger_for
+
+if TYPE_CHECKING:
+    from .features import Feature
 
 logger = logger_for("effectmcp.server")
 
@@ -27,10 +30,12 @@ class Change:
         what: The list that changed, `"resource"` or `"task"`; `"end"` when the server shuts down
             and no further changes follow.
         uri: The URI of the resource that changed, or the id of the task.
+        feature: What was added to a list or removed. Who may not see it, is not told.
     """
 
     what: Literal["tools", "prompts", "resources", "resource", "task", "end"]
     uri: str | None = None
+    feature: Feature | None = field(default=None, eq=False, repr=False)
 
 
 Listener: TypeAlias = Callable[[Change], None]

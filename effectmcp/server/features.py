@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, get_origin
 
 import attrs
 from attrs import field, frozen
@@ -23,9 +23,12 @@ from ..schema.functions import read_signature
 from ..schema.raw import RawSchema
 from ..schema.results import Output, output_of
 from .handlers import Handler, make_handler
+from .interceptors import checked_interceptors
 
 if TYPE_CHECKING:
     from ..engine.rules import Rules
+    from .interceptors import CallKind, Interceptor
+    from .viewers import ViewerTest
 
 __all__ = [
     "Completion",
@@ -51,6 +54,7 @@ class Feature:
     """Base class of tools, prompts and resources.
 
     Attributes:
+        kind: What it is, as interceptors name it.
         name: The name of the feature.
         handler: The function that runs.
         listing: The item that a list shows.
@@ -60,7 +64,12 @@ class Feature:
         version: The handler's version, for reports about flows that started with
             another one.
         single_use: Whether each state of a call counts for one request. Only tools may.
+        tags: Names by which interceptors select it.
+        interceptors: The interceptors of this feature alone.
+        visible: Returns whether it exists for a viewer; `None`: for all of them.
     """
+
+    kind: ClassVar[CallKind]
 
     name: str
     handler: Handler
@@ -69,6 +78,9 @@ class Feature:
     timeout: float | None = None
     version: str | None = None
     single_use: bool = False
+    tags: frozenset[str] = frozenset()
+    interceptors: tuple[Interceptor, ...] = ()
+    visible: ViewerTest | None = None
 
 
 TaskSupport: TypeAlias = Literal["optional", "required", "deferred"]
@@ -87,6 +99,8 @@ class Tool(Feature):
             follow tasks, `"required"` always. If only a `Detach` makes it one: `None`, or
             `"deferred"` to offer that to clients of 2025-11-25 and the drafts, too.
     """
+
+    kind: ClassVar[CallKind] = "tool"
 
     output: Output | None = None
     raw_output: RawSchema | None = None
@@ -135,6 +149,8 @@ class Prompt(Feature):
         description: The description in its result.
     """
 
+    kind: ClassVar[CallKind] = "prompt"
+
     description: str = ""
 
 
@@ -148,6 +164,8 @@ class Resource(Feature):
         ttl: Seconds that a client may cache the contents.
         scope: `"public"` if all users get the same contents, else `"private"`.
     """
+
+    kind: ClassVar[CallKind] = "resource"
 
     uri: str
     mime_type: str | None = None
@@ -215,6 +233,23 @@ def _checked_limits(of: str, requires: Any, timeout: Any) -> dict[str, Any]:
     return {"requires": questions, "timeout": checked_timeout(of, timeout)}
 
 
+def _checked_guards(
+    of: str, tags: Any, interceptors: Any, visible: Any
+) -> dict[str, Any]:
+    if isinstance(tags, str) or not all(isinstance(one, str) for one in tags):
+        raise SchemaError(f"{of}: tags={tags!r}: give a list of strings")
+    if visible is not None and not callable(visible):
+        raise SchemaError(
+            f"{of}: visible={visible!r}: give a function of a viewer, such as"
+            " lambda viewer: viewer.principal is not None"
+        )
+    return {
+        "tags": frozenset(tags),
+        "interceptors": checked_interceptors(of, interceptors),
+        "visible": visible,
+    }
+
+
 def _without_form(given: Any) -> Any:
     origin: Any = get_origin(given)  # `Elicit[str]` counts as `Elicit` here
     return given if origin is None else origin
@@ -264,6 +299,9 @@ def make_tool(
     meta: Mapping[str, JSON] | None = None,
     task: TaskSupport | None = None,
     single_use: bool = False,
+    tags: Iterable[str] = (),
+    interceptors: Iterable[Interceptor] = (),
+    visible: ViewerTest | None = None,
 ) -> Tool:
     """Make a tool; see `Server.tool` for the parameters."""
     name = _checked_name(name or _function_name(function), "tool")
@@ -315,6 +353,7 @@ def make_tool(
         handler=handler,
         listing=listing,
         **_checked_limits(name, requires, timeout),
+        **_checked_guards(name, tags, interceptors, visible),
         version=version,
         output=output,
         raw_output=raw,
@@ -335,6 +374,9 @@ def make_prompt(
     timeout: float | None = None,
     version: str | None = None,
     meta: Mapping[str, JSON] | None = None,
+    tags: Iterable[str] = (),
+    interceptors: Iterable[Interceptor] = (),
+    visible: ViewerTest | None = None,
 ) -> Prompt:
     """Make a prompt; see `Server.prompt` for the parameters."""
     name = _checked_name(name or _function_name(function), "prompt")
@@ -359,6 +401,7 @@ def make_prompt(
             name, title, text, icons, meta, arguments=arguments if arguments else None
         ),
         **_checked_limits(name, requires, timeout),
+        **_checked_guards(name, tags, interceptors, visible),
         version=version,
         description=text,
     )
@@ -381,6 +424,9 @@ def make_resource(
     timeout: float | None = None,
     version: str | None = None,
     meta: Mapping[str, JSON] | None = None,
+    tags: Iterable[str] = (),
+    interceptors: Iterable[Interceptor] = (),
+    visible: ViewerTest | None = None,
 ) -> Resource:
     """Make a resource or a template; see `Server.resource` for the parameters."""
     if scope not in ("public", "private"):
@@ -405,6 +451,7 @@ def make_resource(
         "handler": handler,
         "listing": listing,
         **_checked_limits(uri, requires, timeout),
+        **_checked_guards(uri, tags, interceptors, visible),
         "version": version,
         "uri": uri,
         "mime_type": mime_type,

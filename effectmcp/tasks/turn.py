@@ -73,6 +73,8 @@ from ..errors import (
     Unsupported,
 )
 from ..exchange.calls import checked, contained
+from ..exchange.commands import PerformAll
+from ..exchange.intercepting import intercept_end
 from ..exchange.results import error_of, tool_failure, tool_result
 from ..exchange.task_rows import Mail, TaskRow
 from ..exchange.telling import tell
@@ -94,6 +96,7 @@ from ..server.events import (
 )
 
 if TYPE_CHECKING:
+    from ..exchange.commands import Command
     from ..server.app import Server
     from ..server.features import Tool
 
@@ -409,7 +412,8 @@ class _Turn:
         while True:
             yield from self._drop_losers(stop)
             if isinstance(stop, (Returned, Raised)):
-                yield from self._save(self._ended(run, stop, tool), self._inbox)
+                ended = yield from self._ended(run, stop, tool)
+                yield from self._save(ended, self._inbox)
                 return self._row
             fresh = self._runnable(stop)
             outcomes: dict[str, Done | Failure] = {
@@ -693,7 +697,9 @@ class _Turn:
         over = self._settled - begun
         return {key: one for key, one in tries.items() if key not in over}
 
-    def _ended(self, run: Run, stop: Returned | Raised, tool: Tool) -> TaskRow:
+    def _ended(
+        self, run: Run, stop: Returned | Raised, tool: Tool
+    ) -> Generator[TurnCommand, Any, TaskRow]:
         row = attrs.evolve(
             self._row,
             journal=self._row.journal if run.is_over_limit else run.journal.dumps(),
@@ -708,14 +714,55 @@ class _Turn:
                     "%s failed as it was cancelled", row.id, exc_info=stop.error
                 )
             return _cut_short(row)
-        try:
+
+        def fields_of_end() -> Mapping[str, JSON]:
             if isinstance(stop, Raised):
                 raise _told(contained(stop.error, tool.handler.name), row)
-            fields = tool_result(tool, checked(stop.value, tool.handler))
+            return tool_result(tool, checked(stop.value, tool.handler))
+
+        try:
+            chain = self._app.around.get(tool)
+            if chain is None:
+                fields = fields_of_end()
+            else:
+                going = intercept_end(
+                    chain,
+                    tool,
+                    row.caller,
+                    row.arguments,
+                    run.journal.rounds + 1,
+                    fields_of_end,
+                )
+                fields = yield from self._performed(going)
+                # The mail that has come meanwhile came too late.
+                row = attrs.evolve(row, cancelled_at=self._row.cancelled_at)
             # Encoded as for the wire, because the store keeps plain JSON.
             return attrs.evolve(row, status="completed", result=parse(encode(fields)))
         except Exception as exc:
             return self._failure(row, exc, tool)
+
+    def _performed(
+        self, going: Generator[Command, Any, Mapping[str, JSON]]
+    ) -> Generator[TurnCommand, Any, Mapping[str, JSON]]:
+        """Perform what interceptors yield; return what they make of the result.
+
+        None of it is kept: if the turn is cut off, the next one runs them again.
+        """
+        try:
+            command = next(going)
+            while True:
+                assert isinstance(command, PerformAll)  # they have no other command
+                yield Start(command.wants)
+                outcomes: dict[str, Done | Failure] = {}
+                while len(outcomes) < len(command.wants):
+                    outcomes |= yield Wait(None)
+                    yield from self._look()
+                command = going.send(outcomes)
+        except StopIteration as end:
+            fields: Mapping[str, JSON] = end.value
+            return fields
+        finally:
+            going.close()
 
     def _failure(self, row: TaskRow, error: Exception, tool: Tool) -> TaskRow:
         try:

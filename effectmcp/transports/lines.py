@@ -22,6 +22,7 @@ from ..canonical import JSON
 from ..drivers.loops import Doing, Loop, Stopper, running_loop
 from ..errors import ProtocolError
 from ..exchange.commands import Peer, Reply
+from ..exchange.telling import tap
 from ..logs import logger_for
 from ..protocol.jsonrpc import (
     INVALID_REQUEST,
@@ -34,6 +35,7 @@ from ..protocol.jsonrpc import (
     error_message,
     id_of,
     internal_error,
+    notification,
     read_message,
 )
 from ..server.changes import Change
@@ -195,21 +197,26 @@ class _LineChannel:
         if not line.strip():
             return
         match read_message(line):
-            case Malformed(error, id_):
-                await self._send(error_message(id_, error))
-            case Notification("notifications/cancelled", params):
-                self._cancel(params)
-            case Notification():
-                pass  # no other notification has an effect
-            case Response() as response:
-                await self._hear(response)
+            case Notification() as told:
+                if self.app.taps:
+                    tap(
+                        self.app,
+                        self.peer,
+                        "in",
+                        notification(told.method, told.params),
+                    )
+                # No other one has an effect.
+                if told.method == "notifications/cancelled":
+                    self._cancel(told.params)
+            case Malformed() | Response() as other:
+                await self._hear(other)
             case Request(method="initialize") as request:
                 await self._shake(request)
             case request:
                 await self._begin(_OpenRequest(request, self.peer.session))
 
-    async def _hear(self, response: Response) -> None:
-        reply = self._loop.begin(self.app, response, self.peer)
+    async def _hear(self, message: Malformed | Response) -> None:
+        reply = self._loop.begin(self.app, message, self.peer)
         assert isinstance(reply, Reply)  # it never has to wait
         if reply.message is not None:
             await self._send(reply.message)
@@ -339,7 +346,10 @@ class _LineChannel:
 
     async def _refuse(self, id_: Id | None, problem: str) -> None:
         words = f"Invalid request: {problem}"
-        await self._send(error_message(id_, ProtocolError(INVALID_REQUEST, words)))
+        refusal = error_message(id_, ProtocolError(INVALID_REQUEST, words))
+        if self.app.taps:
+            tap(self.app, self.peer, "out", refusal)
+        await self._send(refusal)
 
     async def _send(self, message: Mapping[str, JSON]) -> None:
         await self.out.send(encode(message) + b"\n")

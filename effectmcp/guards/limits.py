@@ -1,0 +1,163 @@
+"""Limits of calls: how many may be started, and how many may wait for answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from typing import Any, Final, TypeAlias
+
+from ..effects.base import Effect
+from ..effects.steps import Step
+from ..errors import ToolError, UsageError
+from ..server.interceptors import Call, InputNeeded, Intercepting, Interceptor
+from .ports import LimitStore
+from .stores import MemoryLimits
+
+__all__ = ["By", "limit_open", "limit_rate", "party_of_call"]
+
+#: Returns whose limit a call counts for; `None` if it does not count.
+By: TypeAlias = Callable[[Call], str | None]
+
+
+def party_of_call(call: Call) -> str | None:
+    """Return the user of a call or, without authentication, its address.
+
+    Clients of which neither is known count as one.
+    """
+    return call.party or ""
+
+
+def limit_rate(
+    calls: float,
+    *,
+    seconds: float = 60,
+    rounds: bool = False,
+    by: By = party_of_call,
+    store: LimitStore | None = None,
+    name: str = "rate",
+    clock: Callable[[], float] = time.time,
+) -> Interceptor:
+    """Limit how many calls one party starts: a bucket of tokens.
+
+    Args:
+        calls: How many calls it may start at once. A bucket that is empty is full again
+            after `seconds`.
+        seconds: See `calls`.
+        rounds: Whether each round counts, and not only the first of a call.
+        by: Returns whose limit a call counts for; `None` if it does not count.
+        store: Where to count; by default in this process.
+        name: Limits that share a store need different names.
+        clock: Returns the seconds since 1970.
+
+    Raises:
+        UsageError: If no call would ever be allowed.
+    """
+    if not calls >= 1 or not seconds > 0:
+        raise UsageError(
+            f"limit_rate({calls!r}, seconds={seconds!r}): give 1 call or more, and more"
+            " than 0 seconds"
+        )
+    kept: LimitStore = MemoryLimits() if store is None else store
+
+    def limit_rate(call: Call) -> Intercepting:
+        whose = by(call)
+        counts = call.is_first or (rounds and not call.is_task)
+        if whose is not None and counts:
+            wait = yield from _used(
+                kept,
+                kept.take,
+                f"{name}:{whose}",
+                tokens=float(calls),
+                seconds=float(seconds),
+                now=clock(),
+            )
+            if wait > 0:
+                raise ToolError(
+                    f"Too many calls: try again in {max(1, round(wait + 0.5))} seconds."
+                )
+        result = yield from call
+        return result
+
+    return limit_rate
+
+
+def limit_open(
+    most: int,
+    *,
+    seconds: float = 300,
+    by: By = party_of_call,
+    store: LimitStore | None = None,
+    name: str = "open",
+    clock: Callable[[], float] = time.time,
+) -> Interceptor:
+    """Limit how many calls of one party are open: running, or waiting for answers.
+
+    A call that waits is closed when its state expires, as no answer can come any more.
+    One that a limit has let in is never refused later.
+
+    Args:
+        most: How many may be open.
+        seconds: How long one round may run before it is taken for lost.
+        by: Returns whose limit a call counts for; `None` if it does not count.
+        store: Where to count; by default in this process.
+        name: Limits that share a store need different names.
+        clock: Returns the seconds since 1970.
+
+    Raises:
+        UsageError: If no call would ever be allowed.
+    """
+    if type(most) is not int or most < 1 or not seconds > 0:
+        raise UsageError(
+            f"limit_open({most!r}, seconds={seconds!r}): give 1 call or more, and more"
+            " than 0 seconds"
+        )
+    kept: LimitStore = MemoryLimits() if store is None else store
+
+    def limit_open(call: Call) -> Intercepting:
+        whose = by(call)
+        # Functions that yield no effects ask nothing, and are limited by their threads.
+        if whose is None or call.flow_id is None or call.is_task:
+            return (yield from call)
+        key, flow = f"{name}:{whose}", call.flow_id
+        room = most if call.is_first else _NO_LIMIT
+        now = clock()
+        is_open = yield from _used(
+            kept, kept.open, key, flow, most=room, until=now + seconds, now=now
+        )
+        if not is_open:
+            raise ToolError(
+                f"{most} calls are open: answer what they ask, or come back later."
+            )
+        try:
+            result = yield from call
+        except Exception:
+            yield from _used(kept, kept.close, key, flow)
+            raise
+        except BaseException:
+            # The client has left. It may come back with an earlier state, if it has one;
+            # and nothing can be performed now.
+            if call.is_first and not kept.blocks:
+                kept.close(key, flow)
+            raise
+        if isinstance(result, InputNeeded):
+            until, now = result.expires, clock()
+            yield from _used(
+                kept, kept.open, key, flow, most=_NO_LIMIT, until=until, now=now
+            )
+        else:
+            yield from _used(kept, kept.close, key, flow)
+        return result
+
+    return limit_open
+
+
+_NO_LIMIT: Final = 2**62
+
+
+def _used(
+    store: LimitStore, function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Generator[Effect[Any], Any, Any]:
+    """Call a function of a store: at once, or as a step if it blocks."""
+    if not store.blocks:
+        return function(*args, **kwargs)
+    return (yield from Step(function, *args, **kwargs))

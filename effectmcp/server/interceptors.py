@@ -1,0 +1,201 @@
+"""Interceptors: generator functions around a call, in the style of handlers.
+
+    def only_office_hours(call: Call) -> Intercepting:
+        now = yield from Now()
+        if not 9 <= now.hour < 17:
+            raise ToolError("Come back at nine.")
+        result = yield from call
+        return result
+
+    it may                        by
+    ----------------------------  ----------------------------------------------------
+    look at a call                the attributes of `Call`
+    change arguments              `yield from call.with_arguments({...})`
+    change the result             `return attrs.evolve(result, fields={...})`
+    answer in its place           `return "closed"`, as the handler would
+    refuse                        `raise ToolError(...)` for the model, or `ProtocolError`
+    hear of a failure             `try: ... except`, around the yield
+    do something                  `yield from` a step, `Now()`, `Random()`, `Sleep(...)`
+
+Each round of a flow is a call of its own, and `Call.round` counts them; the end of a task
+is one, too. An interceptor is not replayed. It sees no state and cannot ask.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import attrs
+from attrs import field, frozen
+
+from ..canonical import JSON
+from ..effects.base import Effect
+from ..errors import SchemaError
+
+if TYPE_CHECKING:
+    from ..engine.stops import Question
+
+__all__ = [
+    "Call",
+    "CallKind",
+    "CallOutcome",
+    "Finished",
+    "InputNeeded",
+    "Intercepting",
+    "Interceptor",
+    "TaskStarted",
+    "checked_interceptor",
+    "checked_interceptors",
+]
+
+CallKind: TypeAlias = Literal["tool", "prompt", "resource"]
+
+
+@frozen(kw_only=True)
+class Call:
+    """A call of a tool, a prompt or a resource, or one round of it.
+
+    Yield it to have it go on: `result = yield from call`.
+
+    Attributes:
+        kind: What is called.
+        name: The tool or the prompt by name, or the resource by URI.
+        tags: The tags of the tool, prompt or resource.
+        arguments: The arguments as the client sent them, unchecked; `None` for a
+            resource.
+        principal: The authenticated user, if the transport knows one.
+        party: Whose share of the server this takes: the user or, without
+            authentication, the client's address; `None` if neither is known.
+        client: The client's name and version, in its own words.
+        era: Whether the client answers by retry (`"modern"`) or on a session.
+        revision: The revision that the client speaks.
+        flow_id: The id of the flow in hex, the same in all its rounds and its task;
+            `None` for a function that yields no effects.
+        round: The number of the round, from 1. A call that asks live has one round.
+        is_first: Whether the flow starts with this call.
+        is_task: Whether this is the end of a task, with the result that is kept.
+    """
+
+    kind: CallKind
+    name: str
+    tags: frozenset[str]
+    arguments: Mapping[str, JSON] | None = field(repr=False)
+    principal: str | None
+    party: str | None
+    client: str | None
+    era: Literal["modern", "legacy"]
+    revision: str
+    flow_id: str | None = None
+    round: int = 1
+    is_first: bool = True
+    is_task: bool = False
+
+    def with_arguments(self, arguments: Mapping[str, JSON]) -> Call:
+        """Return this call with other arguments, which are checked as a client's are.
+
+        Each round begins with the client's arguments again, so change them in the same
+        way each time.
+        """
+        changed: Call = attrs.evolve(self, arguments=arguments)
+        return changed
+
+    def __iter__(self) -> Generator[Call, CallOutcome, CallOutcome]:
+        outcome = yield self
+        return outcome
+
+
+@frozen
+class Finished:
+    """A call has its result.
+
+    Attributes:
+        fields: The fields of the result, as the protocol defines them: `content` of a
+            tool, `messages` of a prompt, `contents` of a resource.
+    """
+
+    fields: Mapping[str, JSON]
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it is the result of a tool that says that it failed."""
+        return self.fields.get("isError") is True
+
+
+@frozen(kw_only=True)
+class InputNeeded:
+    """A round ends, because the call needs answers. Return it as it is, or refuse.
+
+    Attributes:
+        questions: The questions; none for a round that only carries a state.
+        expires: When its state expires, in seconds since 1970.
+    """
+
+    questions: tuple[Question, ...]
+    expires: float
+
+
+@frozen(kw_only=True)
+class TaskStarted:
+    """A call became a task. Return it as it is.
+
+    Attributes:
+        task: The id of the task.
+    """
+
+    task: str
+
+
+CallOutcome: TypeAlias = Finished | InputNeeded | TaskStarted
+
+#: The annotation of an interceptor: `def quota(call: Call) -> Intercepting:`.
+Intercepting: TypeAlias = Generator[Call | Effect[Any], Any, Any]
+
+Interceptor: TypeAlias = Callable[[Call], Intercepting]
+
+
+def checked_interceptors(of: str, functions: Any) -> tuple[Interceptor, ...]:
+    """Return interceptors as a tuple.
+
+    Args:
+        of: What they are given for.
+        functions: The interceptors.
+
+    Raises:
+        SchemaError: If one is no generator function of one argument.
+    """
+    if callable(functions) or isinstance(functions, (str, bytes)):
+        raise SchemaError(f"{of}: give a list of interceptors, not {functions!r}")
+    return tuple(checked_interceptor(of, one) for one in functions)
+
+
+def checked_interceptor(of: str, function: Any) -> Interceptor:
+    """Return an interceptor.
+
+    Raises:
+        SchemaError: If it is no generator function of one argument.
+    """
+    name = getattr(function, "__qualname__", repr(function))
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    called = inner if inspect.isroutine(inner) else type(inner).__call__
+    unwrapped = inspect.unwrap(called)
+    if not callable(function) or not inspect.isgeneratorfunction(unwrapped):
+        is_async = inspect.iscoroutinefunction(unwrapped) or inspect.isasyncgenfunction(
+            unwrapped
+        )
+        hint = "; what it awaits is an async @step" if is_async else ""
+        raise SchemaError(
+            f"{of}: {name} is no generator function: write"
+            f" `def {getattr(function, '__name__', 'name')}(call: Call) -> Intercepting:`"
+            f" with `result = yield from call` in it{hint}"
+        )
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        raise SchemaError(f"{of}: {name} takes one argument, the call") from None
+    checked: Interceptor = function
+    return checked

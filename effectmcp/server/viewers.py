@@ -1,0 +1,76 @@
+"""Who sees which tools, prompts and resources.
+
+A predicate is called for each listed feature and each call, so it must be quick: look up
+what takes long when the user is authenticated. If it raises, the feature is hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from attrs import frozen
+
+from ..logs import logger_for
+
+if TYPE_CHECKING:
+    from .app import Server
+    from .changes import Change
+    from .features import Feature
+
+__all__ = ["Viewer", "ViewerFilter", "ViewerTest", "may_hear", "may_see"]
+
+logger = logger_for("effectmcp.server")
+
+
+@frozen(kw_only=True)
+class Viewer:
+    """Who asks for a list, or calls what is listed there.
+
+    Attributes:
+        principal: The authenticated user, if the transport knows one.
+        client: The client's name and version, in its own words: nothing proves them.
+        era: Whether the client answers by retry (`"modern"`) or on a session.
+        revision: The revision that the client speaks.
+    """
+
+    principal: str | None
+    client: str | None = None
+    era: Literal["modern", "legacy"] = "modern"
+    revision: str = ""
+
+
+#: `visible=` of a tool, a prompt or a resource.
+ViewerTest: TypeAlias = Callable[[Viewer], object]
+
+#: `visible=` of a server: it is asked about each feature.
+ViewerFilter: TypeAlias = Callable[["Feature", Viewer], object]
+
+
+def may_see(app: Server, feature: Feature, viewer: Viewer) -> bool:
+    """Return whether a feature exists for a viewer."""
+    try:
+        if feature.visible is not None and not feature.visible(viewer):
+            return False
+        return app.visible is None or bool(app.visible(feature, viewer))
+    except Exception:
+        logger.exception("visible= of %s failed: it is hidden", feature.name)
+        return False
+
+
+def may_hear(app: Server, viewer: Viewer, change: Change) -> bool:
+    """Return whether a viewer may know of a change.
+
+    It may be called in any thread that publishes one. What may be filtered is asked when
+    it happens, as features come and go while a client listens.
+    """
+    if not app.is_filtered:
+        return True
+    if change.what == "resource":
+        uri = change.uri or ""
+        found = [app.resources.get(uri)]
+        found += [one for one in app.templates.values() if one.template.match(uri)]
+        known = [one for one in found if one is not None]
+        # No feature has this URI: a client that subscribed to it may know that, too.
+        return not known or any(may_see(app, one, viewer) for one in known)
+    return change.feature is None or may_see(app, change.feature, viewer)
