@@ -56,6 +56,7 @@ from .session_tasks import TaskTools
 from .steps import Steps
 from .subscriptions import wanted_changes
 from .task_groups import cancelled_at_end
+from .tracing import ClientTracing, TracedRequest, Trail
 
 if TYPE_CHECKING:
     from ..effects.questions import Root
@@ -113,6 +114,8 @@ class Client:
         task_tools: Which tools of a server of 2025-11-25 are called as tasks: tools that
             require it, or with `"optional"` also tools that allow it. With `"never"`, the
             client does not follow tasks in any revision, and does not declare it.
+        tracing: Traces the requests, such as `ClientTelemetry()` of
+            `effectmcp.observers.client_telemetry`.
 
     Raises:
         UsageError: If `version` is unknown, or `rounds` is less than 1.
@@ -139,6 +142,7 @@ class Client:
         version: str | None = None,
         drafts: bool = False,
         task_tools: TaskTools = "required",
+        tracing: ClientTracing | None = None,
     ) -> None:
         if version not in (None, *VERSIONS, *HANDSHAKES):
             known = ", ".join((*VERSIONS, *HANDSHAKES))
@@ -177,6 +181,7 @@ class Client:
         self._timeout = timeout
         self._round_timeout = round_timeout
         self._connect_timeout = connect_timeout
+        self._tracing = tracing
         self._ids = itertools.count(1)
         self._cache = Cache()
         #: How often `forget` was called.
@@ -407,8 +412,15 @@ class Client:
         params: Mapping[str, JSON],
         *,
         on_progress: Told | None = None,
+        trail: Trail | None = None,
     ) -> JSON:
         """Send one request of any method, and return its result, even an interim one.
+
+        Args:
+            method: The method.
+            params: The parameters, without `_meta`.
+            on_progress: Called with each progress notification.
+            trail: The earlier requests of the same call, for traces.
 
         Raises:
             UsageError: If the parameters cannot be sent.
@@ -417,20 +429,25 @@ class Client:
             TimeoutError: If the request takes too long.
             ChannelError: If the server cannot be reached.
         """
+        trail = Trail() if trail is None else trail
         try:
-            return await self._send(method, params, on_progress)
+            return await self._send(method, params, on_progress, trail)
         except ProtocolError as exc:
             if supported_version(exc) is not None:
                 # The server supports the only revision of this client after all.
-                return await self._send(method, params, on_progress)
+                return await self._send(method, params, on_progress, trail)
             if exc.code == HeaderMismatch.CODE and method == "tools/call":
                 # The tool's headers have changed since it was listed.
                 self.forget()
-                return await self._send(method, params, on_progress)
+                return await self._send(method, params, on_progress, trail)
             raise
 
     async def _send(
-        self, method: str, params: Mapping[str, JSON], on_progress: Told | None
+        self,
+        method: str,
+        params: Mapping[str, JSON],
+        on_progress: Told | None,
+        trail: Trail,
     ) -> JSON:
         rules: tuple[ParamHeader, ...] = ()
         if self._line.has_headers and method == "tools/call" and "name" in params:
@@ -438,21 +455,49 @@ class Client:
         id_ = next(self._ids)
         on_progress = on_progress or self._on_progress
         meta = self.profile.meta(id_ if on_progress is not None else None, method)
-        message = request(id_, method, params, meta)
-        headers: dict[str, str] = {}
-        if self._line.has_headers:
-            try:
-                headers = headers_for(message, rules)
-            except ValueError as exc:
-                raise UsageError(f"{method}: an argument is {exc}") from None
+        traced = self._traced(method, params, trail)
+        if traced is not None:
+            meta |= traced.meta
+        result: JSON = None
+        error: BaseException | None = None
+        try:
+            message = request(id_, method, params, meta)
+            headers: dict[str, str] = {}
+            if self._line.has_headers:
+                try:
+                    headers = headers_for(message, rules)
+                except ValueError as exc:
+                    raise UsageError(f"{method}: an argument is {exc}") from None
 
-        async def hear(told: Frame) -> None:
-            await self._heard(told, on_progress)
+            async def hear(told: Frame) -> None:
+                await self._heard(told, on_progress)
 
-        with deadline(self._round_timeout, f"answer to {method}"):
-            response = await self._exchange(message, headers, hear)
-        response = belonging(response, id_)
-        return result_of(response, has_state="requestState" in params)
+            with deadline(self._round_timeout, f"answer to {method}"):
+                response = await self._exchange(message, headers, hear)
+            response = belonging(response, id_)
+            result = result_of(response, has_state="requestState" in params)
+            return result
+        except BaseException as exc:
+            error = exc
+            raise
+        finally:
+            if traced is not None:
+                traced.end(result, error)
+
+    def _traced(
+        self, method: str, params: Mapping[str, JSON], trail: Trail
+    ) -> TracedRequest | None:
+        if self._tracing is None:
+            return None
+        traced = self._tracing.begin(
+            method,
+            params,
+            version=self.profile.version,
+            first=trail.first,
+            is_http=self._line.has_headers,
+        )
+        trail.first = trail.first or traced.trace
+        return traced
 
     async def _heard(self, told: Frame, on_progress: Told | None) -> None:
         method, params = told.get("method"), told.get("params")

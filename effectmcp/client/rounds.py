@@ -54,6 +54,7 @@ class OngoingCall:
         responses: The client's responses to the questions of that result.
         rounds: The number of interim results so far; of a task, those with questions.
         task: The task that it has become; `None` before.
+        trace: The W3C trace context of its first request, if it is traced.
     """
 
     method: str
@@ -62,6 +63,7 @@ class OngoingCall:
     responses: Mapping[str, JSON] | None = None
     rounds: int = 0
     task: Task | None = None
+    trace: str | None = None
 
     @property
     def method_now(self) -> str:
@@ -193,6 +195,8 @@ class Pending:
         }
         if call.task is not None:
             stored["task"] = call.task.to_json()
+        if call.trace is not None:
+            stored["trace"] = call.trace
         return stored
 
     @classmethod
@@ -209,9 +213,10 @@ class Pending:
                 state=value["state"],
                 rounds=value["rounds"],
                 task=Task.from_json(value["task"]) if "task" in value else None,
+                trace=value.get("trace"),
             )
             questions = value["questions"]
-        except (TypeError, LookupError) as exc:
+        except (TypeError, LookupError, AttributeError) as exc:
             raise ReplyError(f"a stored call without {exc}") from None
         if not (
             are_requests(questions)
@@ -219,6 +224,7 @@ class Pending:
             and isinstance(value["params"], dict)
             and isinstance(value["state"], str | None)
             and type(value["rounds"]) is int
+            and isinstance(call.trace, str | None)
         ):
             raise ReplyError("a stored call of another shape")
         return cls(call, questions)

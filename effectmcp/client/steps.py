@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import anyio
+from attrs import evolve
 
 from ..canonical import JSON
 from ..errors import ProtocolError, UsageError
@@ -16,6 +17,7 @@ from .channels import ChannelError
 from .errors import RoundsError, TaskCancelled
 from .results import Result
 from .rounds import OngoingCall, Pending
+from .tracing import Trail
 
 if TYPE_CHECKING:
     from .client import Client, Told
@@ -60,6 +62,7 @@ class Steps:
         self._on_progress = on_progress
         #: When the task may be polled next. A stored one is polled at once.
         self._due = -math.inf
+        self._trail = Trail(call.trace)
 
     async def round(
         self, responses: Mapping[str, JSON] | None = None
@@ -91,8 +94,12 @@ class Steps:
         if call.method_now == "tasks/get":
             await anyio.sleep_until(self._due)
         result = await self._client.request(
-            call.method_now, call.params_now, on_progress=self._on_progress
+            call.method_now,
+            call.params_now,
+            on_progress=self._on_progress,
+            trail=self._trail,
         )
+        call = evolve(call, trace=self._trail.first)
         try:
             came = call.received(result)
         except (ProtocolError, TaskCancelled):
@@ -146,7 +153,9 @@ class Steps:
         if task is None:
             self._client._leave(self.pending)
         else:
-            await self._client.request("tasks/cancel", {"taskId": task.id})
+            await self._client.request(
+                "tasks/cancel", {"taskId": task.id}, trail=self._trail
+            )
 
     async def _answers(self, pending: Pending) -> dict[str, JSON]:
         if pending.task is not None and not pending.questions:

@@ -303,7 +303,8 @@ class _Passing:
             case InputNeeded() | TaskStarted():
                 if not any(one is value for one in self._given):
                     raise self._misuse(
-                        function, f"returns a {type(value).__name__}(...) that it has made"
+                        function,
+                        f"returns a {type(value).__name__}(...) that it has made",
                     )
                 return value
             case None:

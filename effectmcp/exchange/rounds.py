@@ -836,7 +836,7 @@ class FlowCall:
         round_: Round,
         began: float,
     ) -> None:
-        seconds = self._context.clock() - began
+        seconds, watched = self._context.clock() - began, self._context.watched
         for want in wants:
             if isinstance(want.effect, Step):
                 outcome = outcomes[want.key]
@@ -847,6 +847,7 @@ class FlowCall:
                         key=want.key,
                         name=step_name(want.effect),
                         seconds=seconds,
+                        number=None if watched is None else watched.number,
                         error=outcome.error if isinstance(outcome, Failure) else None,
                     ),
                 )

@@ -268,6 +268,7 @@ def create_task(context: Context, row: TaskRow) -> Generator[Command, Any, TaskR
                 tool=stored.tool,
                 flow_id=stored.flow_id.hex(),
                 principal=stored.owner,
+                is_new=stored.created == row.created,
             ),
         )
     session = context.peer.session

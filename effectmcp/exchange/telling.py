@@ -13,6 +13,7 @@ from attrs import define
 
 from ..canonical import JSON
 from ..logs import logger_for
+from ..protocol.methods import methods_of
 from ..server.events import TRACE, RequestBegan, RequestEnded
 from ..server.taps import TappedMessage
 from .commands import Ask, Listen, Notify
@@ -96,12 +97,20 @@ def begin_watching(
     if client is None and session is not None:
         client = session.hello.client
     sent = request.params.get("_meta")
+    target = target_of(request.params)
     tell(
         app,
         RequestBegan(
             number=watched.number,
             method=request.method,
-            target=target_of(request.params),
+            is_offered=request.method
+            in (
+                methods_of(revision, app.capabilities)
+                if revision.has_handshake
+                else app.methods
+            ),
+            target=target,
+            feature=_feature_of(app, request.method, target),
             revision=revision.version,
             era="legacy" if revision.has_handshake else "modern",
             principal=peer.principal,
@@ -127,7 +136,9 @@ def end_watching(
 ) -> None:
     """Tell observers that a request ended."""
     body = None if reply is None else reply.body
-    outcome, code = _outcome_of(None if reply is None else reply.message)
+    message = None if reply is None else reply.message
+    outcome = _outcome_of(message)
+    failure = message["error"] if outcome == "error" and message is not None else {}
     error = watched.error if outcome in ("failed", "error") else None
     tell(
         app,
@@ -139,7 +150,8 @@ def end_watching(
             seconds=clock() - watched.began,
             outcome=outcome,
             error=None if error is None else type(error).__name__,
-            code=code,
+            code=failure.get("code"),
+            message=failure.get("message"),
             size=0 if body is None else len(body),
         ),
     )
@@ -207,22 +219,35 @@ def target_of(params: Mapping[str, JSON]) -> str | None:
     return None
 
 
+#: Where the features are that a method names.
+_FEATURES: Final = {
+    "tools/call": "tools",
+    "prompts/get": "prompts",
+    "resources/read": "resources",
+}
+
+
+def _feature_of(app: Server, method: str, target: str | None) -> str | None:
+    where = _FEATURES.get(method)
+    if where is None or target is None:
+        return None
+    return target if target in getattr(app, where) else None
+
+
 def _outcome_of(
     message: Mapping[str, JSON] | None,
-) -> tuple[
-    Literal["result", "asked", "task", "failed", "error", "dropped"], int | None
-]:
+) -> Literal["result", "asked", "task", "failed", "error", "dropped"]:
     if message is None:  # also of a request that was cancelled
-        return "dropped", None
+        return "dropped"
     if "error" in message:
-        return "error", message["error"]["code"]
+        return "error"
     result = message["result"]
     if result.get("isError") is True:
-        return "failed", None
+        return "failed"
     type_ = result.get("resultType", result.get("result_type"))
     if type_ in ("input_required", "incomplete"):
-        return "asked", None
+        return "asked"
     # Older revisions announce a task by a field (2025-11-25, Tasks).
     if type_ == "task" or isinstance(result.get("task"), dict):
-        return "task", None
-    return "result", None
+        return "task"
+    return "result"

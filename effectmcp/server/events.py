@@ -70,7 +70,10 @@ class RequestBegan:
     Attributes:
         number: The request's number in this process. Later events of it have the same.
         method: The method, such as `tools/list`, whether or not there is one.
+        is_offered: Whether the server offers this method.
         target: The tool, prompt, URI or task that it names, as the client wrote it.
+        feature: The target, if the server has a tool, prompt or resource of that name.
+            Count by this one: a stranger can make up any number of the others.
         revision: The revision to which the request belongs.
         era: Whether that revision has rounds (`"modern"`) or sessions (`"legacy"`).
         principal: The authenticated user, if the transport knows one.
@@ -85,7 +88,9 @@ class RequestBegan:
 
     number: int
     method: str
+    is_offered: bool
     target: str | None
+    feature: str | None
     revision: str
     era: Literal["modern", "legacy"]
     principal: str | None
@@ -114,6 +119,7 @@ class RequestEnded:
             cancelled, or whose client has left.
         error: The class of the error behind `failed` and `error`, if there was one.
         code: The JSON-RPC error code of an `error`.
+        message: Its message, for the client's author.
         size: The size of the response in bytes.
     """
 
@@ -125,6 +131,7 @@ class RequestEnded:
     outcome: Literal["result", "asked", "task", "failed", "error", "dropped"]
     error: str | None = None
     code: int | None = None
+    message: str | None = None
     size: int = 0
 
 
@@ -261,6 +268,7 @@ class StepPerformed:
     Attributes:
         flow_id: The flow's id in hex.
         key: The step's key, as in `StepBegan`.
+        number: The number of its request; `None` in a task.
         name: The step's name.
         seconds: Duration of the step and the effects that were performed along with it.
         task: The id of its task; `None` in a request.
@@ -271,6 +279,7 @@ class StepPerformed:
     key: str
     name: str
     seconds: float
+    number: int | None = None
     task: str | None = None
     error: Exception | None = None
 
@@ -356,7 +365,7 @@ class SessionEnded:
 
 @frozen(kw_only=True)
 class TaskCreated:
-    """A call became a task, or the same request did so before.
+    """A call became a task.
 
     Attributes:
         number: The request's number in this process.
@@ -364,6 +373,7 @@ class TaskCreated:
         tool: The tool.
         flow_id: The flow's id in hex.
         principal: The user to whom it belongs.
+        is_new: Whether it did so now. The same request becomes the same task again.
     """
 
     number: int
@@ -371,6 +381,7 @@ class TaskCreated:
     tool: str
     flow_id: str
     principal: str | None
+    is_new: bool
 
 
 @frozen(kw_only=True)

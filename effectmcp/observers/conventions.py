@@ -1,0 +1,129 @@
+"""What servers and clients have in common for OpenTelemetry.
+
+The names are those of the semantic conventions for MCP, which are in development:
+https://opentelemetry.io/docs/specs/semconv/gen-ai/mcp/. Other names begin with
+`effectmcp.`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..canonical import JSON
+from ..errors import UsageError
+
+try:
+    from opentelemetry import trace
+    from opentelemetry.context import Context
+    from opentelemetry.propagate import extract, inject
+    from opentelemetry.trace import (
+        NoOpTracerProvider,
+        ProxyTracerProvider,
+        Span,
+        SpanContext,
+        TracerProvider,
+    )
+    from opentelemetry.trace.propagation.tracecontext import (
+        TraceContextTextMapPropagator,
+    )
+except ModuleNotFoundError as exc:
+    if (exc.name or "").partition(".")[0] != "opentelemetry":
+        raise
+    raise UsageError(
+        "traces and metrics need a package more: pip install 'effectmcp[otel]'"
+    ) from None
+
+__all__ = [
+    "DURATIONS",
+    "LINK",
+    "TRACE_LINK",
+    "attributes_of",
+    "context_in",
+    "is_idle",
+    "sendable",
+    "span_of",
+    "traceparent_of",
+]
+
+#: The key in `_meta` of a later round: the trace context of the first one.
+TRACE_LINK: Final = "io.modelcontextprotocol/tracelink"
+
+#: The attribute that says why there is a link.
+LINK: Final = "effectmcp.link"
+
+#: Boundaries of durations, in seconds, as the conventions propose them.
+DURATIONS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+
+#: The keys in `_meta` that carry a context (2026-07-28, `_meta`, OpenTelemetry).
+_KEYS: Final = ("traceparent", "tracestate", "baggage")
+
+#: Characters of such a value: headers have the same limit (W3C Baggage, Limits).
+_LONGEST: Final = 8_192
+
+#: Characters of a client's text in an attribute.
+_LONGEST_TEXT: Final = 200
+
+_parent: Final = TraceContextTextMapPropagator()
+
+
+def is_idle(given: TracerProvider | None) -> bool:
+    """Return whether no span would be recorded: no SDK has been installed yet."""
+    provider = trace.get_tracer_provider() if given is None else given
+    return isinstance(provider, (ProxyTracerProvider, NoOpTracerProvider))
+
+
+def context_in(meta: Mapping[str, JSON], base: Context) -> Context:
+    """Return the context that a `_meta` carries; `base` if it carries none.
+
+    Whatever a stranger sends there is ignored, if it has another form.
+    """
+    carrier = {
+        key: value
+        for key in _KEYS
+        if isinstance(value := meta.get(key), str) and len(value) <= _LONGEST
+    }
+    return extract(carrier, base) if carrier else base
+
+
+def sendable() -> dict[str, str]:
+    """Return the keys of `_meta` that carry the current context."""
+    carrier: dict[str, str] = {}
+    inject(carrier)
+    return {key: value for key, value in carrier.items() if key in _KEYS}
+
+
+def span_of(traceparent: object) -> SpanContext | None:
+    """Return the span that a W3C trace context names; `None` if it names none."""
+    if not isinstance(traceparent, str) or len(traceparent) > _LONGEST_TEXT:
+        return None
+    context = _parent.extract({"traceparent": traceparent}, Context())
+    found = trace.get_current_span(context).get_span_context()
+    return found if found.is_valid else None
+
+
+def traceparent_of(span: Span) -> str | None:
+    """Return the W3C trace context of a span; `None` if it is not valid."""
+    carrier: dict[str, str] = {}
+    _parent.inject(carrier, trace.set_span_in_context(span, Context()))
+    return carrier.get("traceparent")
+
+
+def attributes_of(method: str, target: str | None) -> dict[str, Any]:
+    """Return the attributes that say what a request is about."""
+    found: dict[str, Any] = {"mcp.method.name": method[:_LONGEST_TEXT]}
+    if target is None:
+        return found
+    match method.partition("/")[0]:
+        case "tools":
+            found["gen_ai.tool.name"] = target[:_LONGEST_TEXT]
+            found["gen_ai.operation.name"] = "execute_tool"
+        case "prompts":
+            found["gen_ai.prompt.name"] = target[:_LONGEST_TEXT]
+        case "resources":
+            found["mcp.resource.uri"] = target[:_LONGEST_TEXT]
+        case "tasks":
+            found["effectmcp.task.id"] = target[:_LONGEST_TEXT]
+        case _:
+            pass
+    return found
