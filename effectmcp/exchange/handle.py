@@ -109,7 +109,7 @@ def handle(
         )
     watched = (
         begin_watching(app, read, peer, revision, meta, clock)
-        if app.observers
+        if app.observers and app.is_watched
         else None
     )
     reply: Reply | None = None

@@ -14,7 +14,7 @@ from ..canonical import JSON
 from ..errors import UsageError
 
 try:
-    from opentelemetry import trace
+    from opentelemetry import metrics, trace
     from opentelemetry.context import Context
     from opentelemetry.propagate import extract, inject
     from opentelemetry.trace import (
@@ -40,6 +40,7 @@ __all__ = [
     "TRACE_LINK",
     "attributes_of",
     "context_in",
+    "counts_nothing",
     "is_idle",
     "sendable",
     "span_of",
@@ -70,7 +71,18 @@ _parent: Final = TraceContextTextMapPropagator()
 def is_idle(given: TracerProvider | None) -> bool:
     """Return whether no span would be recorded: no SDK has been installed yet."""
     provider = trace.get_tracer_provider() if given is None else given
-    return isinstance(provider, (ProxyTracerProvider, NoOpTracerProvider))
+    return isinstance(provider, _IDLE_TRACES)
+
+
+def counts_nothing(given: metrics.MeterProvider | None) -> bool:
+    """Return whether no metric would be recorded."""
+    provider = metrics.get_meter_provider() if given is None else given
+    # The API's provider that waits for an SDK has no public name.
+    return type(provider).__module__.startswith(_API)
+
+
+_IDLE_TRACES: Final = (ProxyTracerProvider, NoOpTracerProvider)
+_API: Final = "opentelemetry.metrics"
 
 
 def context_in(meta: Mapping[str, JSON], base: Context) -> Context:

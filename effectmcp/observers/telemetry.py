@@ -47,6 +47,7 @@ from .conventions import (  # first, as it says which extra is missing
     TRACE_LINK,
     attributes_of,
     context_in,
+    counts_nothing,
     is_idle,
     span_of,
     traceparent_of,
@@ -102,6 +103,7 @@ class Telemetry:
         uris: bool = False,
     ) -> None:
         self._provider = tracer_provider
+        self._meters = meter_provider
         self._tracer = trace.get_tracer(_NAME, __version__, tracer_provider)
         self._uris = uris
         #: What is open: requests by number, turns by the id of their task.
@@ -164,6 +166,10 @@ class Telemetry:
         self._ended = meter.create_counter(
             "effectmcp.tasks.ended", "{task}", "Tasks that have ended."
         )
+
+    def is_idle(self) -> bool:
+        """Return whether there is no SDK yet, so that no event is needed."""
+        return is_idle(self._provider) and counts_nothing(self._meters)
 
     def __call__(self, event: Event) -> None:
         """Take an event."""

@@ -286,7 +286,7 @@ class _Turn:
 
     def play(self) -> Turn:
         yield from self._look()
-        if not self._app.observers:
+        if not self._app.is_watched:
             return (yield from self._play())
         row, self._watched = self._row, _Watched(self._now)
         tell(

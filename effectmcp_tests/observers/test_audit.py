@@ -1,0 +1,505 @@
+"""The audit log: what is written of calls, what is masked, and what a bad disk does."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import frozen
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from effectmcp import Confirm, Detach, Elicit, ElicitUrl, Flow, Server, ToolError, form
+from effectmcp.drivers import sync
+from effectmcp.errors import UsageError
+from effectmcp.exchange.commands import Peer
+from effectmcp.observers.audit import MASK, SECRETS, AuditLog, masked
+from effectmcp.server.events import QuestionsAnswered, TurnEnded
+from effectmcp.testing import MemoryClient
+
+from ..wire import KEYS, call, refused, result, said, send
+
+NOW = 1_795_176_000.25
+ANN = Peer(principal="ann")
+
+
+@form
+@frozen
+class Card:
+    """A card."""
+
+    owner: str
+    card_number: str
+
+
+def serving(audit: AuditLog) -> Server:
+    app = Server("shop", keys=KEYS, observers=[audit])
+
+    @app.tool
+    def order(title: str) -> Flow[str]:
+        where = yield from Elicit("Where to?", str, key="where")
+        card = yield from Elicit("How do you pay?", Card, key="card")
+        yield from Elicit("And the secret word?", str, key="door_password")
+        return f"{title} to {where}, paid by {card.owner}"
+
+    @app.tool
+    def fail() -> str:
+        raise ToolError("sold out")
+
+    @app.tool
+    def page() -> Flow[str]:
+        yield from ElicitUrl("Log in", "https://example.com/x", key="login")
+        return "done"
+
+    @app.resource("shop://news")
+    def news() -> str:
+        return "none"
+
+    return app
+
+
+@contextmanager
+def logging_to(file: Any, **options: Any) -> Iterator[AuditLog]:
+    audit = AuditLog(file, clock=lambda: NOW, **options)
+    try:
+        yield audit
+    finally:
+        audit.close()
+
+
+def written(act: Callable[[Server], Any], **options: Any) -> list[dict[str, Any]]:
+    """The records of what `act` does."""
+    stream = io.StringIO()
+    with logging_to(stream, **options) as audit:
+        act(serving(audit))
+    return [json.loads(one) for one in stream.getvalue().splitlines()]
+
+
+def ordered(app: Server) -> None:
+    info = {"name": "desk", "version": "2"}
+    asked = result(
+        call(app, "order", arguments={"title": "Emma"}, peer=ANN, client=info)
+    )
+    for content in (
+        {"value": "Rome"},
+        {"owner": "Ann", "card_number": "4000 1234"},
+        {"value": "swordfish"},
+    ):
+        asked = result(
+            call(
+                app,
+                "order",
+                arguments={"title": "Emma"},
+                answers=said(asked, content),
+                state=asked["requestState"],
+                peer=ANN,
+                client=info,
+            )
+        )
+    assert asked["content"][0]["text"] == "Emma to Rome, paid by Ann"
+
+
+def test_a_call() -> None:
+    """Who was asked what, in which words, and what was answered; secrets are masked."""
+    records = written(ordered)
+    flow = records[0]["flow"]
+    of = {
+        "time": "2026-11-20T12:00:00.250Z",
+        "principal": "ann",
+        "method": "tools/call",
+        "target": "order",
+        "flow": flow,
+    }
+
+    def asked(key: str, message: str, **fields: Any) -> dict[str, Any]:
+        question = {"method": "elicitation/create", "message": message}
+        return {
+            **of,
+            "event": "asked",
+            "questions": {key: {**question, "fields": fields}},
+        }
+
+    def ended(outcome: str) -> dict[str, Any]:
+        return {**of, "event": "call", "client": "desk 2", "outcome": outcome}
+
+    def answered(key: str, content: Any) -> dict[str, Any]:
+        answer = {"action": "accept", "content": content}
+        return {**of, "event": "answered", "answers": {key: answer}}
+
+    for one in records:
+        one.pop("seconds", None)
+    text = {"type": "string"}
+    assert records == [
+        asked("where", "Where to?", value={"title": "Answer", **text}),
+        ended("asked"),
+        answered("where", {"value": "Rome"}),
+        asked(
+            "card",
+            "How do you pay?",
+            owner={"title": "Owner", **text},
+            card_number={"title": "Card number", **text},
+        ),
+        ended("asked"),
+        answered("card", {"owner": "Ann", "card_number": MASK}),
+        asked(
+            "door_password", "And the secret word?", value={"title": "Answer", **text}
+        ),
+        ended("asked"),
+        answered("door_password", MASK),
+        ended("result"),
+    ]
+
+
+def test_without_answers() -> None:
+    records = written(ordered, answers=False)
+    answers = [one["answers"] for one in records if one["event"] == "answered"]
+    assert answers == [
+        {"where": {"action": "accept"}},
+        {"card": {"action": "accept"}},
+        {"door_password": {"action": "accept"}},
+    ]
+
+
+def test_names_of_ones_own() -> None:
+    records = written(ordered, secrets=["owner"])
+    (card,) = [
+        one["answers"]["card"] for one in records if "card" in one.get("answers", ())
+    ]
+    assert card["content"] == {"owner": MASK, "card_number": MASK}
+
+
+def test_other_requests() -> None:
+    def act(app: Server) -> None:
+        call(app, "fail")
+        send(app, "resources/read", {"uri": "shop://news"})
+        send(app, "tools/list")
+        send(app, "tools/none")
+        assert refused(call(app, "order", state="x")) == (200, -32602)
+        call(app, "page")
+
+    records = written(act)
+    events = [
+        (one["event"], one.get("target"), one.get("outcome"), one.get("code"))
+        for one in records
+    ]
+    assert events == [
+        ("call", "fail", "failed", None),
+        ("call", "shop://news", "result", None),
+        ("request", None, "error", -32601),
+        ("state refused", "order", None, None),
+        ("call", "order", "error", -32602),
+        ("asked", "page", None, None),
+        ("call", "page", "asked", None),
+    ]
+    assert records[3]["reason"] == "malformed"
+    assert records[5]["questions"]["login"] == {
+        "method": "elicitation/create",
+        "message": "Log in",
+        "url": "https://example.com/x",
+    }
+
+
+def test_a_message_that_is_none() -> None:
+    (record,) = written(lambda app: sync.handle(app, "{", ANN))
+    record.pop("time")
+    assert record == {"event": "message refused", "principal": "ann", "code": -32700}
+
+
+def test_sessions_and_tasks() -> None:
+    """A task is told from its start to its end, with what it asks."""
+
+    def act(app: Server) -> None:
+        @app.tool
+        def later() -> Flow[str]:
+            yield from Detach()
+            yield from Confirm("Sure?", key="sure")
+            return "done"
+
+        with MemoryClient(app) as client:
+            assert client.call("later").text == "done"
+        sync.handle(
+            app,
+            {
+                "jsonrpc": "2.0",
+                "id": 1,
+                "method": "initialize",
+                "params": {
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {},
+                    "clientInfo": {"name": "desk", "version": "1"},
+                },
+            },
+            ANN,
+        )
+
+    records = written(act)
+    events = [one["event"] for one in records]
+    assert events == [
+        "task",
+        "call",
+        "asked",
+        "task input_required",
+        "answered",
+        "task working",
+        "task completed",
+        "session",
+    ]
+    (task,) = {one["task"] for one in records if "task" in one}
+    assert records[2]["task"] == task
+    assert records[-1]["client"] == "desk 1"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_masked"),
+    [
+        ("password", True),
+        ("userPassword", True),
+        ("API_KEY", True),
+        ("api-key", True),
+        ("apikey", True),
+        ("privateKey2", True),
+        ("PIN", True),
+        ("pinned", False),
+        ("keyboard", False),
+        ("tokens", False),
+        ("x", False),
+        ("", False),
+        ("---", False),
+    ],
+)
+def test_secrets(name: str, is_masked: bool) -> None:
+    value = {"a": [{name: "x"}], "b": 5}
+    shown = masked(value, frozenset(SECRETS))
+    assert shown == ({"a": [{name: MASK}], "b": 5} if is_masked else value)
+
+
+JSONS = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(st.dictionaries(st.text(), JSONS))
+@example({"k": {"action": "accept", "content": {"a": "\ud800\n\u2028"}}})
+@example({"k": ["x" * 70_000]})
+@example({"k": {"content": {str(n): "x" * 100 for n in range(1_000)}}})
+def test_each_record_is_one_line(answers: Any) -> None:
+    """Whatever a client answers."""
+    stream = io.StringIO()
+    with logging_to(stream) as audit:
+        audit(
+            QuestionsAnswered(
+                flow_id="00",
+                method="tools/call",
+                target="order",
+                principal="ann",
+                task=None,
+                answers=answers,
+            )
+        )
+    (line,) = stream.getvalue().splitlines()
+    assert line.isascii()
+    assert len(line) <= 64 * 1024
+    assert json.loads(line)["event"] == "answered"
+
+
+# ---- files --------------------------------------------------------------------------
+
+
+def note(audit: AuditLog, number: int = 1) -> None:
+    for _ in range(number):
+        audit(
+            TurnEnded(
+                task="t", tool="later", status="completed", was="working", seconds=1
+            )
+        )
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(one) for one in path.read_text().splitlines()]
+
+
+def test_a_file_is_appended_to_and_is_its_owners(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    for _ in range(2):
+        with logging_to(path) as audit:
+            note(audit)
+    assert len(lines(path)) == 2
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_was_rotated(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    with logging_to(str(path)) as audit:
+        note(audit)
+        until(lambda: path.stat().st_size > 0)
+        path.rename(tmp_path / "old")
+        note(audit, 2)
+        until(lambda: path.exists() and len(lines(path)) == 2)
+        path.unlink()
+        note(audit)
+    assert len(lines(path)) == 1
+    assert len(lines(tmp_path / "old")) == 1
+
+
+def test_after_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    audit = AuditLog(path)
+    audit.close()
+    note(audit)
+    audit.close()
+    assert (audit.lost, path.read_text()) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"secrets": "pin"}, "give a list of names"),
+        ({"waiting": 0}, "waiting=0"),
+        ({"memory": 1.5}, "memory=1.5"),
+    ],
+)
+def test_options_that_cannot_be(options: Any, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        AuditLog(io.StringIO(), **options)
+
+
+def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Is a directory"):
+        AuditLog(tmp_path)
+
+
+# ---- disks --------------------------------------------------------------------------
+
+
+@contextmanager
+def full_disk() -> Iterator[Callable[[], None]]:
+    """Let no file of this process grow; yield what ends this."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+
+    def end() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    try:
+        yield end
+    finally:
+        end()
+        signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Requests go on; what is lost is counted, and said in the log and in the file."""
+    caplog.set_level(logging.ERROR, "effectmcp")
+    path = tmp_path / "audit.jsonl"
+    stream = io.StringIO()
+    with logging_to(path, waiting=100) as audit:
+        app = serving(audit)
+        caplog.handler.setStream(stream)
+        with full_disk() as end:
+            for _ in range(1_000):
+                assert result(call(app, "fail"))["isError"] is True
+            until(lambda: "cannot be written" in caplog.text)
+            assert audit.lost == 900
+            end()
+            until(lambda: len(lines(path)) >= 101)
+    assert "records of the audit log are lost" in caplog.text
+    assert "900 records of the audit log were lost" in caplog.text
+    *kept, last = lines(path)
+    assert len(kept) == 100
+    assert (last["event"], last["records"]) == ("lost", 900)
+
+
+def test_a_disk_that_takes_half_a_line(tmp_path: Path) -> None:
+    """There is never half a record."""
+    path = tmp_path / "audit.jsonl"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with logging_to(path) as audit:
+        note(audit)
+        until(lambda: path.exists() and len(lines(path)) == 1)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 5, before[1]))
+        try:
+            note(audit)
+            time.sleep(0.05)
+            assert len(lines(path)) == 1
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, ignored)
+        until(lambda: len(lines(path)) == 2)
+
+
+class SlowStream(io.StringIO):
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = threading.Event()
+        self.writes = 0
+
+    def write(self, text: str) -> int:
+        self.writes += 1
+        self.free.wait(60)
+        return super().write(text)
+
+
+def test_a_slow_disk(caplog: pytest.LogCaptureFixture) -> None:
+    """No request waits for it."""
+    stream = SlowStream()
+    with logging_to(stream, waiting=100) as audit:
+        app = serving(audit)
+        began = time.perf_counter()
+        for _ in range(1_000):
+            call(app, "fail")
+        assert time.perf_counter() - began < 60
+        assert audit.lost >= 899
+        lost = audit.lost
+        stream.free.set()
+    records = [json.loads(one) for one in stream.getvalue().splitlines()]
+    said_lost = [one["records"] for one in records if one["event"] == "lost"]
+    assert sum(said_lost) == audit.lost == lost
+    assert len(records) - len(said_lost) == 1_000 - lost
+
+
+def test_a_disk_that_waits_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    stream = SlowStream()
+    audit = AuditLog(stream)
+    note(audit)
+    audit.close(seconds=0.01)
+    assert "could not be written to its end" in caplog.text
+    stream.free.set()
+
+
+def test_memory_is_bounded() -> None:
+    stream = SlowStream()
+    with logging_to(stream, memory=1_000) as audit:
+        note(audit, 100)
+        assert audit.lost >= 85
+        stream.free.set()
+
+
+def test_a_disk_that_is_full_to_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    class Refusing(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError("no space left")
+
+    with logging_to(Refusing()) as audit:
+        note(audit, 3)
+        until(lambda: "no space left" in caplog.text)
+    assert audit.lost == 3
