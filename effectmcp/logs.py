@@ -12,7 +12,15 @@ import logging
 import re
 from typing import Final
 
-__all__ = ["forget_counts", "logger_for"]
+__all__ = [
+    "PREFIX",
+    "forget_counts",
+    "logger_for",
+    "message_of",
+    "one_line",
+    "prefixed",
+    "traceback_of",
+]
 
 #: Each template may have so many records in a window; the others are counted.
 LIMIT: Final = 20
@@ -87,7 +95,7 @@ class _Guard(logging.Filter):
         """Return the window of such records, and the one before if it has just ended."""
         kind = record.exc_info[0] if record.exc_info else None
         # With the line, as several places have the template "%s: %s".
-        key = record.pathname, record.lineno, str(record.msg), repr(kind)
+        key = record.pathname, record.lineno, _shown(record.msg), repr(kind)
         last = self._windows.get(key)
         # After the clock was set back, another window begins, too.
         if last is not None and 0 <= record.created - last.start < WINDOW:
@@ -107,40 +115,63 @@ def _add_dropped(record: logging.LogRecord, last: _Window) -> None:
     words = " (and %s more like this in %.0f s)"
     about = f"{last.dropped:,}", record.created - last.start
     if record.args and isinstance(record.args, tuple):
-        record.msg, record.args = f"{record.msg}{words}", (*record.args, *about)
+        template = f"{_shown(record.msg)}{words}"
+        record.msg, record.args = template, (*record.args, *about)
     else:
-        record.msg, record.args = f"{_message(record)}{words % about}", ()
-
-
-def _message(record: logging.LogRecord) -> str:
-    try:
-        return record.getMessage()
-    except Exception:  # of an argument's own `__str__`, which must not fail a request
-        record.args = ()
-        return f"{record.msg} (its arguments cannot be shown)"
+        record.msg, record.args = f"{message_of(record)}{words % about}", ()
 
 
 def _make_safe(record: logging.LogRecord) -> None:
-    message = _message(record)
+    message = message_of(record)
+    if message.endswith(_UNSHOWN):
+        record.args = ()
     if not record.args:
         record.msg = message
     if not message.isprintable():
-        record.msg, record.args = _one_line(message), ()
+        record.msg, record.args = one_line(message), ()
     if record.exc_info:
-        try:
-            text = _formatter.formatException(record.exc_info)
-        except Exception:
-            text = "a traceback that cannot be shown"
-        record.exc_text = _prefixed(text)
+        record.exc_text = prefixed(traceback_of(record))
     if record.stack_info:
-        record.stack_info = _prefixed(record.stack_info)
+        record.stack_info = prefixed(record.stack_info)
 
 
-def _prefixed(text: str) -> str:
-    return "\n".join(f"{PREFIX}{_one_line(line)}" for line in text.split("\n"))
+# ---- the parts of a record, which may be of any library ----------------------------
+
+_UNSHOWN: Final = " (its arguments cannot be shown)"
 
 
-def _one_line(text: str) -> str:
+def message_of(record: logging.LogRecord) -> str:
+    """Return the message of `record`, also if its arguments do not fit."""
+    try:
+        return record.getMessage()
+    except Exception:  # of an argument's own `__str__`, which must not fail a request
+        return f"{_shown(record.msg)}{_UNSHOWN}"
+
+
+def _shown(template: object) -> str:
+    try:
+        return str(template)
+    except Exception:
+        return "a record"
+
+
+def traceback_of(record: logging.LogRecord) -> str:
+    """Return the traceback of the exception in `record`; empty without an exception."""
+    if not record.exc_info:
+        return record.exc_text or ""
+    try:
+        return _formatter.formatException(record.exc_info)
+    except Exception:
+        return "a traceback that cannot be shown"
+
+
+def prefixed(text: str) -> str:
+    """Return lines that do not look like records, each with `PREFIX`."""
+    return "\n".join(f"{PREFIX}{one_line(line)}" for line in text.split("\n"))
+
+
+def one_line(text: str) -> str:
+    """Return `text` as one line, with all characters escaped that are not printable."""
     return _SUSPECT.sub(_escaped, text)
 
 

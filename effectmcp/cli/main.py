@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -12,12 +11,17 @@ from typing import Final
 
 from .. import __version__
 from ..errors import EffectMCPError
+from ..log_lines import set_up_logging
+from ..logs import logger_for
 from . import call, check, keygen, listing, replay, serve, tasks, token, worker
 from .guard import guard_terminal
+from .log_options import settings_of
 from .output import say_error
 from .printing import UNWRITTEN
 
 __all__ = ["main"]
+
+logger = logger_for("effectmcp.server")
 
 _COMMANDS: Final = (
     *(serve, worker, tasks),
@@ -53,16 +57,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if of:
         getattr(options, of).extend(more)
     # Log to standard error: standard output is for messages or results.
-    logging.basicConfig(
-        level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    settings = settings_of(options)
+    set_up_logging(settings)
     try:
         status: int = options.run(options)
         # Flush now: a failure when the process exits could not be reported.
         sys.stdout.flush()
     except EffectMCPError as exc:
-        say_error(str(exc))
+        if settings.form == "json":
+            logger.error("%s", exc)
+        else:
+            say_error(str(exc))
         return 2
     except (KeyboardInterrupt, OSError, BaseExceptionGroup) as exc:
         return _status_of(exc)

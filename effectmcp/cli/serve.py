@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import UsageError
 from ..server.target import load_app
+from .log_options import add_logging, settings_of
 from .loop_option import add_loop
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _OF_HTTP: Final = (
     "allow_origin",
     "trust_proxy",
     "leave",
+    "drain",
     "certificate",
     "key",
 )
@@ -73,10 +75,18 @@ def add(parsers: Any) -> None:
         " reconnect",
     )
     parser.add_argument(
+        "--drain",
+        type=float,
+        metavar="SECONDS",
+        help="when stopped, serve clients for so long, while /readyz tells a balancer to"
+        " send no more (0)",
+    )
+    parser.add_argument(
         "--certificate", metavar="FILE", help="serve TLS with this certificate chain"
     )
     parser.add_argument("--key", metavar="FILE", help="the certificate's private key")
     add_loop(parser)
+    add_logging(parser)
     parser.add_argument(
         "--tasks",
         metavar="PATH",
@@ -136,6 +146,7 @@ def _load(options: argparse.Namespace) -> Server:
 
 def _serve_http(options: argparse.Namespace) -> None:
     from ..transports import program
+    from ..transports.connection import Limits
     from ..transports.sessions import SessionLimits
     from ..transports.sockets import tls_context
     from ..transports.web import Site, parse_address
@@ -151,6 +162,11 @@ def _serve_http(options: argparse.Namespace) -> None:
         proxies=options.trust_proxy or (),
     )
     files = {"certificate": options.certificate, "key": options.key}
+    limits: dict[str, Any] = {}
+    if options.drain is not None:
+        if not 0 <= options.drain < float("inf"):
+            raise UsageError("--drain: give some seconds, or 0")
+        limits["limits"] = Limits(drain=options.drain)
     workers = 1 if options.workers is None else options.workers
     if workers != 1 and (options.strict or options.record):
         raise UsageError("--strict and --record are for one process, without --workers")
@@ -162,7 +178,9 @@ def _serve_http(options: argparse.Namespace) -> None:
             sessions = SessionLimits(leave=options.leave)
         except ValueError:
             raise UsageError(f"--leave {options.leave:g}: give some seconds") from None
-        program.serve_http(app, host, port, site=site, sessions=sessions, **files)
+        program.serve_http(
+            app, host, port, site=site, sessions=sessions, **limits, **files
+        )
     else:
         import trio
 
@@ -170,6 +188,7 @@ def _serve_http(options: argparse.Namespace) -> None:
         tls_context(**files)  # before anything runs, and again in the workers
         of = options.target, workers, host, port
         shared = {"site": site, "tasks": options.tasks, "loop": options.loop, **files}
+        shared |= {"log": settings_of(options), **limits}
         trio.run(partial(_serve_together, *of, **shared))
 
 

@@ -11,6 +11,7 @@ from ..drivers.loops import Loop, run, running_loop
 from ..errors import UsageError
 from ..logs import logger_for
 from ..server.target import load_app
+from .log_options import add_logging
 from .loop_option import add_loop
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def add(parsers: Any) -> None:
         " several workers; by default the address of --http",
     )
     add_loop(parser)
+    add_logging(parser)
     parser.set_defaults(run=_run)
 
 
@@ -159,9 +161,12 @@ async def _listen(
 
 
 async def _work(loop: Loop, app: Server, concurrency: int, work: _Work) -> None:
+    from ..transports.announcing import place_of
     from ..transports.signals import until_signalled
 
     shutdown = loop.Event()
+    tasks = app.tasks
+    assert tasks is not None  # `_run` has checked it
 
     async def serve() -> None:
         async with loop.running(app), loop.crew() as spawn:
@@ -173,9 +178,9 @@ async def _work(loop: Loop, app: Server, concurrency: int, work: _Work) -> None:
 
                 spawn(obey)
                 logger.info(
-                    "the tasks of %s in %r run here, %d at once",
+                    "the tasks of %s in %s run here, %d at once",
                     app.name,
-                    app.tasks,
+                    place_of(tasks),
                     concurrency,
                 )
 

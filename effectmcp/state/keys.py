@@ -127,12 +127,14 @@ class Keys:
         protects: Whether clients can neither read nor forge states. False only for the
             ring of the test kit.
         sealing: The key that seals.
+        source: Where the keys are from, for the log; empty for the code of an author.
 
     Raises:
         KeysError: If there is no key, or if a key is too short or not base64url.
     """
 
     protects = True
+    source = ""
 
     def __init__(self, *keys: str, readable: bool = False) -> None:
         if not keys:
@@ -146,6 +148,9 @@ class Keys:
     def __repr__(self) -> str:
         # Without the keys, as this ends up in logs.
         return f"<Keys: {len(self._ring)}{', readable' if self.readable else ''}>"
+
+    def __len__(self) -> int:
+        return len(self._ring)
 
     def wrap(self, data: bytes) -> str:
         """Encrypt (unless the ring is readable) and sign `data`; return the token."""

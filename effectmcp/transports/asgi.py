@@ -47,6 +47,10 @@ _SESSIONS: Final = SessionLimits()
 #: Seconds that flows have to clean up when the host shuts down.
 _GRACE: Final = 5.0
 
+#: The versions of HTTP whose connections end by a header.
+_ONE: Final = ("1.0", "1.1")
+_CLOSE: Final = (("Connection", "close"),)
+
 T = TypeVar("T")
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -102,7 +106,6 @@ class ASGIApplication:
         """Serve one connection, as defined by ASGI 3."""
         match scope["type"]:
             case "http":
-                check_open(self.endpoint.app)
                 try:
                     await self._serve(scope, receive, send)
                 except Gone:
@@ -119,8 +122,23 @@ class ASGIApplication:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop = running_loop()
         find = None if self.principal is None else partial(self.principal, scope)
-        talk = Conversation(self.endpoint, _asked(scope), clock=loop.now, find=find)
-        await converse(loop, talk, _AsgiHost(loop, talk, receive, send), self._calls)
+        endpoint, head = self.endpoint, _asked(scope)
+        # A probe reports a server that has not started; other requests fail.
+        if head.path not in endpoint.probes:
+            check_open(endpoint.app)
+        talk = Conversation(endpoint, head, clock=loop.now, find=find)
+        # Later versions of HTTP have no such header: their hosts end connections.
+        leaves = endpoint.readiness.is_draining and scope.get("http_version") in _ONE
+        host = _AsgiHost(loop, talk, receive, send, leaves=leaves)
+        await converse(loop, talk, host, self._calls)
+
+    def drain(self) -> None:
+        """Report to balancers that this server will soon stop; serve clients as before.
+
+        A host ends the lifespan of an application only after it has stopped to accept
+        connections, so this has to be called earlier, such as in a signal handler.
+        """
+        self.endpoint.readiness.is_draining = True
 
     # ---- the lifespan ----
 
@@ -206,12 +224,20 @@ class _AsgiHost:
     """The connection of one request."""
 
     def __init__(
-        self, loop: Loop, talk: Conversation, receive: Receive, send: Send
+        self,
+        loop: Loop,
+        talk: Conversation,
+        receive: Receive,
+        send: Send,
+        *,
+        leaves: bool,
     ) -> None:
         self._loop = loop
         self._talk = talk
         self._receive = receive
         self._send = send
+        #: The headers with which a connection ends after its response.
+        self._closing = _CLOSE if leaves else ()
 
     async def receive(self, add: Callable[[bytes], web.Send | None]) -> web.Send | None:
         while True:
@@ -226,7 +252,7 @@ class _AsgiHost:
         if part.status is not None:
             headers = [
                 (name.lower().encode("latin-1"), value.encode("latin-1"))
-                for name, value in (*part.headers, *web.length_of(part))
+                for name, value in (*part.headers, *self._closing, *web.length_of(part))
             ]
             start = {"status": part.status, "headers": headers}
             await self._emit({"type": "http.response.start", **start})

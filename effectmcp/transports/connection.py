@@ -42,7 +42,7 @@ from .open_files import files
 from .web import Head, Send, client_address, refusal
 
 if TYPE_CHECKING:
-    from ..drivers.loops import Doing, Loop
+    from ..drivers.loops import Doing, Event, Loop
     from ..server.app import Server
     from .disconnects import Disconnects
     from .reading import Calls
@@ -55,6 +55,7 @@ __all__ = [
     "Limits",
     "Shared",
     "connections_of",
+    "drained",
     "endpoint_of",
 ]
 
@@ -92,7 +93,9 @@ class Limits:
         write: Time for a client to read a response, or one event of a stream.
         quiet: Time of silence after which a waiting client gets a comment.
         linger: Time for a client to disconnect after the last response of a connection.
-        grace: Time for running requests to end when the server shuts down.
+        drain: Time to serve clients as before when the server has to shut down, while
+            `/readyz` reports it, so that a balancer sends clients elsewhere first.
+        grace: Time for running requests to end after that.
         retry_after: The `Retry-After` of that status 503.
     """
 
@@ -107,6 +110,7 @@ class Limits:
     write: float = field(default=60, validator=validators.gt(0))
     quiet: float = field(default=15, validator=validators.gt(0))
     linger: float = field(default=2, validator=validators.ge(0))
+    drain: float = field(default=0, validator=validators.ge(0))
     grace: float = field(default=20, validator=validators.ge(0))
     retry_after: int = field(default=5, validator=validators.ge(0))
 
@@ -150,6 +154,17 @@ def endpoint_of(
     )
 
 
+async def drained(
+    loop: Loop, endpoint: Endpoint, shutdown: Event, limits: Limits
+) -> None:
+    """Wait for `shutdown`, and then until a balancer sends no further clients here."""
+    await shutdown.wait()
+    endpoint.readiness.is_draining = True
+    if limits.drain:
+        logger.info("draining: clients are served for %g s more", limits.drain)
+        await loop.sleep(limits.drain)
+
+
 class Shared:
     """The objects that the connections of a server share.
 
@@ -181,6 +196,7 @@ class Shared:
         self.disconnects = disconnects
         self.calls = calls
         self.is_closing = False
+        self.readiness = endpoint.readiness
         #: `trio.current_time`, without its lookups.
         self.now = trio.lowlevel.current_clock().current_time
         share = endpoint.site.share
@@ -642,7 +658,7 @@ class Connection:
             data = wire.chunk(part.data) if part.data else b""
             return data + wire.end() if part.is_last and not part.more else data
         fields, date = part.headers, self._shared.date()
-        if closes or self._shared.is_closing:
+        if closes or self._shared.readiness.is_draining:
             self._closes = True
             fields = (*fields, ("Connection", "close"))
         if part.is_last:

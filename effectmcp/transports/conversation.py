@@ -61,6 +61,7 @@ from .web import (
     SSE_HEADERS,
     Fields,
     Head,
+    Readiness,
     Send,
     Site,
     TwiceError,
@@ -70,6 +71,8 @@ from .web import (
     cors,
     cut,
     joined,
+    probe,
+    probes_of,
     refusal,
     sse,
 )
@@ -105,6 +108,10 @@ def _unsent_of(endpoint: Endpoint) -> Budget:
     return Budget(endpoint.site.unsent, endpoint.site.share)
 
 
+def _probes_of(endpoint: Endpoint) -> frozenset[str]:
+    return probes_of(endpoint.site)
+
+
 def _bodies_of(endpoint: Endpoint) -> Budget:
     return Budget(endpoint.site.bodies, endpoint.site.share)
 
@@ -130,6 +137,8 @@ class Endpoint:
         bodies: The budget of the bodies of requests.
         unsent: The budget of the bytes that clients have not read yet.
         places: Places for requests that come through trusted proxies.
+        probes: Paths beside the endpoint that tell a balancer about this server.
+        readiness: Whether the server will soon stop.
     """
 
     app: Server
@@ -143,6 +152,13 @@ class Endpoint:
     bodies: Budget = attrs.Factory(_bodies_of, takes_self=True)
     unsent: Budget = attrs.Factory(_unsent_of, takes_self=True)
     places: Shares = attrs.Factory(_places_of, takes_self=True)
+    probes: frozenset[str] = attrs.Factory(_probes_of, takes_self=True)
+    readiness: Readiness = attrs.Factory(Readiness)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests find what the lifespan of the server provides."""
+        return self.app.lifespan is None or self.app.is_running
 
 
 @record
@@ -172,6 +188,9 @@ def judge(endpoint: Endpoint, head: Head) -> Judged | Send:
 
 
 def _judge(endpoint: Endpoint, head: Head) -> Judged | Send:
+    # Before the host and the origin: a balancer knows this server by its address.
+    if head.path in endpoint.probes:
+        return probe(head, endpoint.readiness, is_open=endpoint.is_open)
     site, given = endpoint.site, head.headers
     headers: dict[str, str]
     if isinstance(given, dict):

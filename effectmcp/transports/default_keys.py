@@ -19,11 +19,14 @@ from ..state.keys import Keys, make_key
 if TYPE_CHECKING:
     from ..server.app import Server
 
-__all__ = ["VARIABLE", "ensure_keys", "keys_of_environment"]
+__all__ = ["RANDOM", "VARIABLE", "ensure_keys", "keys_of_environment"]
 
 logger = logger_for("effectmcp.server")
 
 VARIABLE: Final = "EFFECTMCP_STATE_KEYS"
+
+#: The source of a key that this process has made.
+RANDOM: Final = "chance"
 
 
 def keys_of_environment() -> Keys | None:
@@ -34,9 +37,12 @@ def keys_of_environment() -> Keys | None:
     """
     texts = [text.strip() for text in os.environ.get(VARIABLE, "").split(",")]
     try:
-        return Keys(*filter(None, texts)) if any(texts) else None
+        keys = Keys(*filter(None, texts)) if any(texts) else None
     except KeysError as exc:
         raise KeysError(exc.problem, where=VARIABLE) from None
+    if keys is not None:
+        keys.source = VARIABLE
+    return keys
 
 
 def ensure_keys(app: Server, *, is_alone: bool) -> None:
@@ -60,6 +66,7 @@ def ensure_keys(app: Server, *, is_alone: bool) -> None:
     app.keys = keys_of_environment()
     if app.keys is None and is_alone:
         app.keys = Keys(make_key(secrets.token_bytes(32)))
+        app.keys.source = RANDOM
         logger.warning(
             "%s is not set: states are sealed with a random key, so calls that are under"
             " way do not outlive this process. Make a key with `effectmcp keygen`",

@@ -25,14 +25,15 @@ import trio
 from ..drivers import trio as loop
 from ..logs import logger_for
 from ..server.changes import Change
-from .connection import Connection, Limits, Shared, endpoint_of
+from .announcing import announce, at, clients_of
+from .connection import Connection, Limits, Shared, drained, endpoint_of
 from .default_keys import ensure_keys
 from .disconnects import Disconnects
 from .open_files import files
 from .reading import Calls
 from .sessions import SessionLimits, Sessions
 from .signals import until_signalled
-from .sockets import address_of
+from .sockets import host_of, url_of
 from .stores import ensure_tasks
 from .web import Site
 from .working import working
@@ -66,11 +67,13 @@ async def serve(
     listeners: Sequence[Listener] | None = None,
     shutdown: trio.Event | None = None,
     is_alone: bool = True,
+    is_announced: bool = False,
     task_status: trio.TaskStatus[Sequence[Listener]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve `app` over HTTP until `shutdown` is set, or until cancelled.
 
-    Then no new connections are accepted, subscriptions end, and running requests have
+    Then `/readyz` reports it for `limits.drain` seconds, while clients are served. After
+    that no new connections are accepted, subscriptions end, and running requests have
     `limits.grace` seconds to end.
 
     Args:
@@ -87,6 +90,7 @@ async def serve(
             connections that they accept.
         shutdown: An event that the caller sets to shut the server down.
         is_alone: Whether no other process serves these clients; see `ensure_keys`.
+        is_announced: Whether another process has logged the start of the server.
         task_status: Started with the listeners once clients can connect.
 
     Raises:
@@ -105,6 +109,7 @@ async def serve(
         # just disconnected.
         served = [trio.SSLListener(one, ssl_context) for one in accepting_listeners]
     shutdown = trio.Event() if shutdown is None else shutdown
+    closing = trio.Event()
     site = Site() if site is None else site
     async with (
         loop.running(app),
@@ -115,12 +120,12 @@ async def serve(
         kept = None
         if sessions is not None and app.legacy:
             kept = Sessions(app, sessions, share=site.share, clock=trio.current_time)
-            connections.start_soon(_sweep, kept, shutdown)
+            connections.start_soon(_sweep, kept, closing)
         endpoint = endpoint_of(app, site, limits, kept)
         shared = Shared(
             endpoint, loop, limits, disconnects, Calls(connections.start_soon)
         )
-        connections.start_soon(_close_idle, shared, shutdown)
+        connections.start_soon(_close_idle, shared, closing)
         serving = _Serving(shared)
         for one in accepting_listeners:
             one.make_room = shared.make_room
@@ -134,12 +139,13 @@ async def serve(
                 )
             )
             task_status.started(listeners)
-            for listener in listeners:
+            if not is_announced:
                 scheme = "http" if ssl_context is None else "https"
-                logger.info(
-                    "%s is served at %s", app.name, _url(scheme, listener, site)
-                )
-            await shutdown.wait()
+                where = at(_url(scheme, one, site) for one in listeners)
+                clients = clients_of(site, map(_address, listeners))
+                announce(app, where, clients, loop=loop.name, tasks=app.tasks)
+            await drained(loop, endpoint, shutdown, limits)
+            closing.set()
             shared.is_closing = True
             for one in accepting_listeners:
                 one.drain()
@@ -234,16 +240,16 @@ async def _watching_disconnects() -> AsyncIterator[Disconnects]:
         nursery.cancel_scope.cancel()
 
 
-async def _close_idle(shared: Shared, shutdown: trio.Event) -> None:
-    while not shutdown.is_set():
+async def _close_idle(shared: Shared, closing: trio.Event) -> None:
+    while not closing.is_set():
         with trio.move_on_at(shared.close_idle()):
-            await shutdown.wait()
+            await closing.wait()
 
 
-async def _sweep(sessions: Sessions, shutdown: trio.Event) -> None:
-    while not shutdown.is_set():
+async def _sweep(sessions: Sessions, closing: trio.Event) -> None:
+    while not closing.is_set():
         with trio.move_on_after(sessions.sweep()):
-            await shutdown.wait()
+            await closing.wait()
 
 
 async def open_listeners(host: str, port: int) -> Sequence[Listener]:
@@ -276,11 +282,19 @@ async def run(
 
 
 def _url(scheme: str, listener: Listener, site: Site) -> str:
+    bound = _socket(listener)
+    return repr(listener) if bound is None else url_of(scheme, bound, site.path)
+
+
+def _address(listener: Listener) -> str | None:
+    bound = _socket(listener)
+    return None if bound is None else host_of(bound)
+
+
+def _socket(listener: Listener) -> trio.socket.SocketType | None:
     if isinstance(listener, trio.SSLListener):
         listener = listener.transport_listener
-    if not isinstance(listener, trio.SocketListener):
-        return repr(listener)
-    return f"{scheme}://{address_of(listener.socket)}{site.path or '/'}"
+    return listener.socket if isinstance(listener, trio.SocketListener) else None
 
 
 class _Serving:

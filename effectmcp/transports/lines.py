@@ -321,7 +321,7 @@ class _LineChannel:
             return  # unknown or answered already: both must be ignored
         reason = params.get("reason")
         said = "" if reason is None else f": {reason!r}"
-        logger.info("request %r was cancelled%s", id_, said)
+        logger.debug("request %r was cancelled%s", id_, said)
         self._end(running)
 
     def _end(self, running: _OpenRequest) -> None:

@@ -21,14 +21,14 @@ import h11
 
 from ..drivers import asyncio as loop
 from ..errors import UsageError
-from ..logs import logger_for
 from ..server.changes import Change
+from .announcing import announce, at, clients_of
 from .asgi import ASGIApplication
-from .connection import Limits, endpoint_of
+from .connection import Limits, drained, endpoint_of
 from .default_keys import ensure_keys
 from .sessions import SessionLimits, Sessions
 from .signals import until_signalled
-from .sockets import address_of
+from .sockets import host_of, url_of
 from .stores import ensure_tasks
 from .web import Site
 from .working import working
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = ["run", "serve"]
 
-logger = logger_for("effectmcp.server")
-
 _LIMITS: Final = Limits()
 _SESSIONS: Final = SessionLimits()
 
@@ -70,6 +68,7 @@ async def serve(
     certificate: str | None = None,
     key: str | None = None,
     is_alone: bool = True,
+    is_announced: bool = False,
 ) -> None:
     """Serve `app` over HTTP until `shutdown` is set, or until cancelled.
 
@@ -84,6 +83,7 @@ async def serve(
         certificate: A file with the certificate chain, to serve TLS.
         key: A file with the certificate's private key.
         is_alone: Whether no other process serves these clients; see `ensure_keys`.
+        is_announced: Whether another process has logged the start of the server.
 
     Raises:
         KeysError: If the keys are invalid; see `ensure_keys`.
@@ -123,7 +123,7 @@ async def serve(
         )
 
         async def stop() -> None:
-            await shutdown.wait()
+            await drained(loop, endpoint, shutdown, limits)
             stop_working()
             if kept is not None:
                 kept.close_all()
@@ -131,10 +131,11 @@ async def serve(
             host.should_exit = True
 
         spawn(stop)
-        scheme = "http" if certificate is None else "https"
-        for one in sockets:
-            where = f"{scheme}://{address_of(one)}{site.path or '/'}"
-            logger.info("%s is served at %s", app.name, where)
+        if not is_announced:
+            scheme = "http" if certificate is None else "https"
+            where = at(url_of(scheme, one, site.path) for one in sockets)
+            clients = clients_of(site, map(host_of, sockets))
+            announce(app, where, clients, loop=loop.name, tasks=app.tasks)
         await host.serve(list(sockets))
         await served.finish(limits.grace)
 

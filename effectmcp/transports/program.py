@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..drivers.loops import run
 from ..drivers.wrong_loops import running_name
 from ..errors import UsageError
+from ..log_lines import set_up_logging
 from ..logs import logger_for
 from . import stdio
 from .malloc import give_back_large_blocks
@@ -24,6 +24,7 @@ from .web import is_local, parse_address
 
 if TYPE_CHECKING:
     from ..server.app import Server
+    from .connection import Limits
     from .sessions import SessionLimits
     from .web import Site
 
@@ -41,9 +42,7 @@ def run_server(app: Server, http: str | None = None) -> None:
             f"app.run() starts a loop, and {name} runs here already: await stdio.run(app),"
             " or mount an application (docs/embedding.md)"
         )
-    logging.basicConfig(
-        level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
-    )
+    set_up_logging()
     if http is None:
         serve_stdio(app)
     else:
@@ -72,6 +71,7 @@ def serve_http(
     *,
     site: Site | None = None,
     sessions: SessionLimits | None = None,
+    limits: Limits | None = None,
     certificate: str | None = None,
     key: str | None = None,
 ) -> None:
@@ -83,6 +83,7 @@ def serve_http(
         port: The port; 0 for any free port.
         site: Its path, and the hosts and origins that are allowed.
         sessions: Limits on the sessions of legacy clients.
+        limits: Limits on connections and requests.
         certificate: A file with the certificate chain, to serve TLS.
         key: A file with the certificate's private key.
 
@@ -95,6 +96,8 @@ def serve_http(
     options: dict[str, Any] = {"site": site}
     if sessions is not None:
         options["sessions"] = sessions
+    if limits is not None:
+        options["limits"] = limits
     context = tls_context(certificate, key)  # checked before anything runs
     if app.loop == "asyncio":
         from . import on_uvicorn

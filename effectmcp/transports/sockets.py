@@ -11,7 +11,15 @@ from ..errors import UsageError
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = ["BindError", "address_of", "bind", "close", "not_bound", "tls_context"]
+__all__ = [
+    "BindError",
+    "bind",
+    "close",
+    "host_of",
+    "not_bound",
+    "tls_context",
+    "url_of",
+]
 
 _BACKLOG: Final = 1_024
 
@@ -68,13 +76,20 @@ def close(sockets: Sequence[socket.socket]) -> None:
         one.close()
 
 
-def address_of(one: _Bound) -> str:
-    """Return where a socket listens, in the form of a URL's host and port."""
+def url_of(scheme: str, one: _Bound, path: str | None) -> str:
+    """Return the URL of `path` at the address where a socket listens."""
     name = one.getsockname()
-    if not isinstance(name, tuple):
-        return repr(name)  # a Unix socket's path
-    host = f"[{name[0]}]" if ":" in name[0] else name[0]
-    return f"{host}:{name[1]}"
+    where = repr(name)  # a Unix socket's path
+    if isinstance(name, tuple):
+        host = f"[{name[0]}]" if ":" in name[0] else name[0]
+        where = f"{host}:{name[1]}"
+    return f"{scheme}://{where}{path or '/'}"
+
+
+def host_of(one: _Bound) -> str | None:
+    """Return the address at which a socket listens; `None` for a Unix socket."""
+    name = one.getsockname()
+    return str(name[0]) if isinstance(name, tuple) else None
 
 
 def not_bound(host: str, port: int, exc: OSError) -> UsageError:

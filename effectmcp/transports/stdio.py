@@ -22,6 +22,7 @@ from attrs import frozen
 
 from ..drivers.loops import Event, Loop, Stopper, running_loop
 from ..errors import UsageError
+from .announcing import PARENT, announce
 from .default_keys import ensure_keys
 from .lines import LineLimits, Splitter, TooLong, serve_lines
 from .signals import until_signalled
@@ -102,6 +103,8 @@ async def serve(
 
         if shutdown is not None:
             spawn(partial(stop, shutdown))
+        where = "on standard input and output"
+        announce(app, where, PARENT, loop=loop.name, tasks=app.tasks)
         await stop_serving.run(loop, work)
 
 

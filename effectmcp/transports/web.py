@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-from attrs import field, frozen, validators
+from attrs import define, field, frozen, validators
 from attrs.converters import optional
 
 from ..errors import ProtocolError, UsageError
@@ -33,9 +33,11 @@ __all__ = [
     "JSON_TYPE",
     "KEEP_ALIVE",
     "PIECE",
+    "READY",
     "SSE_HEADERS",
     "Fields",
     "Head",
+    "Readiness",
     "Send",
     "Site",
     "TwiceError",
@@ -48,6 +50,8 @@ __all__ = [
     "joined",
     "length_of",
     "parse_address",
+    "probe",
+    "probes_of",
     "refusal",
     "session_named",
     "sse",
@@ -151,6 +155,8 @@ class Site:
             wire: of requests that still arrive, and of requests that are being answered.
         unsent: Bytes of large responses that clients have not read yet. Beyond it, the
             oldest response of the user or address with the most of them breaks off.
+        probes: Whether `/healthz` and `/readyz` are answered beside the endpoint, for a
+            balancer. They are not if `path` is `None`, as the host routes requests.
     """
 
     path: str | None = field(default="/mcp", validator=_check_path)
@@ -176,6 +182,7 @@ class Site:
     waiting: int = field(default=500, validator=validators.ge(1))
     bodies: int = field(default=128 * 1024 * 1024, validator=validators.ge(1))
     unsent: int = field(default=128 * 1024 * 1024, validator=validators.ge(1))
+    probes: bool = True
 
 
 @record
@@ -387,6 +394,51 @@ def is_local(host: str) -> bool:
     # A socket for IPv4 and IPv6 reports IPv4 addresses in their mapped form.
     mapped = getattr(address, "ipv4_mapped", None)
     return bool((mapped or address).is_loopback)
+
+
+# ---- probes -------------------------------------------------------------------------
+
+
+@define(eq=False)
+class Readiness:
+    """Whether a balancer may send clients here; the requests of one server share it.
+
+    Attributes:
+        is_draining: Whether the server will soon stop.
+    """
+
+    is_draining: bool = False
+
+
+_HEALTH: Final = "/healthz"
+READY: Final = "/readyz"
+
+
+def probes_of(site: Site) -> frozenset[str]:
+    """Return the paths that `probe` answers: none of them is the endpoint's own."""
+    if site.path is None or not site.probes:
+        return frozenset()
+    return frozenset({_HEALTH, READY}) - {site.path.rstrip("/")}
+
+
+def probe(asked: Head, readiness: Readiness, *, is_open: bool) -> Send:
+    """Answer a balancer. Any client may ask, so the answer has nothing but the status.
+
+    Args:
+        asked: The head of a request for one of `probes_of`.
+        readiness: Whether the server will soon stop.
+        is_open: Whether the lifespan of the server is open.
+    """
+    if asked.method not in ("GET", "HEAD"):
+        return Send(405, (("Allow", "GET, HEAD"), *_PLAIN))
+    if asked.path == _HEALTH:
+        return Send(200, _PLAIN, b"ok\n")
+    if readiness.is_draining:
+        return Send(503, _PLAIN, b"draining\n")
+    return Send(200, _PLAIN, b"ok\n") if is_open else Send(503, _PLAIN, b"starting\n")
+
+
+_PLAIN: Final = (("Content-Type", "text/plain"), ("Cache-Control", "no-store"))
 
 
 # ---- proxies ------------------------------------------------------------------------

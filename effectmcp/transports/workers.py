@@ -20,7 +20,6 @@ worker, and its successor accepts them.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import socket
@@ -36,19 +35,23 @@ import trio
 
 from ..drivers.loops import Event, Loop, run, running_loop
 from ..errors import KeysError, UsageError
+from ..log_lines import LogSettings, set_up_logging
 from ..logs import logger_for
+from ..server.loop_name import LOOPS
 from ..server.target import load_app
 from ..tasks.sqlite import SqliteTasks
 from . import http
+from .announcing import announce, at, clients_of
 from .connection import Limits
 from .default_keys import VARIABLE, ensure_keys
 from .malloc import give_back_large_blocks
 from .signals import until_signalled
-from .sockets import bind, close, tls_context
+from .sockets import bind, close, host_of, tls_context, url_of
 from .stores import check_shared, keep_tasks
 from .web import Site
 
 if TYPE_CHECKING:
+    from ..exchange.task_rows import TaskHost
     from ..server.app import Server
     from ..server.loop_name import LoopName
 
@@ -64,7 +67,7 @@ _LAST_DELAY: Final = 30.0
 #: Seconds of downtime beyond which the other processes take over a worker's clients.
 _MISSED: Final = 1.0
 
-#: Seconds that a process may take to end, after its grace.
+#: Seconds that a process may take to end, after its time to drain and its grace.
 _MARGIN: Final = 5.0
 
 
@@ -80,6 +83,7 @@ async def run_workers(
     key: str | None = None,
     tasks: str | None = None,
     loop: LoopName | None = None,
+    log: LogSettings = LogSettings(),  # noqa: B008  # frozen
     shutdown: trio.Event | None = None,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -97,6 +101,7 @@ async def run_workers(
         tasks: A file for tasks, which every process opens; `None` for the store that the
             server has itself, or for no tasks.
         loop: The event loop of the processes; `None` for the loop that the server names.
+        log: How the processes log.
         shutdown: An event that the caller sets to stop the processes.
         task_status: Started with the port once clients can connect.
 
@@ -107,7 +112,7 @@ async def run_workers(
             share the tasks.
         KeysError: If the processes would not share a key.
     """
-    _check(target, n, site, tasks, loop)
+    app, store = _check(target, n, site, tasks, loop)
     options = {
         "target": target,
         "site": _plain(site, but="authenticate"),
@@ -116,9 +121,19 @@ async def run_workers(
         "key": key,
         "tasks": tasks,
         "loop": loop,
+        "log": _plain(log),
     }
     supervisor = _Supervisor(host, port, options)
-    supervisor.bind(n)
+    bound = supervisor.bind(n)
+    shown = Site() if site is None else site
+    scheme = "http" if certificate is None else "https"
+    announce(
+        app,
+        at(url_of(scheme, one, shown.path) for one in bound),
+        clients_of(shown, map(host_of, bound)),
+        loop=loop or app.loop or LOOPS[0],
+        tasks=store,
+    )
     shutdown = trio.Event() if shutdown is None else shutdown
 
     async def work() -> None:
@@ -128,7 +143,7 @@ async def run_workers(
                 await shutdown.wait()
                 supervisor.stop()
                 nursery.cancel_scope.deadline = (
-                    trio.current_time() + limits.grace + _MARGIN
+                    trio.current_time() + limits.drain + limits.grace + _MARGIN
                 )
 
             nursery.start_soon(stop)
@@ -140,7 +155,8 @@ async def run_workers(
 
 def _check(
     target: str, n: int, site: Site | None, tasks: str | None, loop: LoopName | None
-) -> None:
+) -> tuple[Server, TaskHost | None]:
+    """Return the server and the store of its tasks, if processes can share them."""
     if n < 1:
         raise UsageError(f"workers={n}: there has to be one")
     if sys.platform == "win32":
@@ -166,6 +182,7 @@ def _check(
     try:
         keep_tasks(app, tasks)
         check_shared(app)
+        return app, app.tasks
     finally:
         # The store was opened to see whether it can be used: this process uses none.
         if isinstance(app.tasks, SqliteTasks):
@@ -202,21 +219,23 @@ class _Supervisor:
     def stop(self) -> None:
         """Terminate every process, which lets it finish its requests; start no more."""
         self._stopping.set()
-        # Otherwise the kernel would accept clients here after the processes have closed
-        # the address, and they would get no answer.
+        # The processes have copies, and listen until they have drained. Otherwise the
+        # kernel would accept clients here after that, or for a process that has died, and
+        # they would get no answer.
         for own in self._sockets:
             close(own)
         for process in self._processes:
             process.terminate()
 
-    def bind(self, n: int) -> None:
-        """Bind the address, for so many processes."""
+    def bind(self, n: int) -> list[socket.socket]:
+        """Bind the address, for so many processes; return the sockets of the first."""
         first = self._bind()
         self._port = first[0].getsockname()[1]
         self._sockets = [
             first if not number or not self._is_spread else self._bind()
             for number in range(n)
         ]
+        return first
 
     async def run(self, task_status: trio.TaskStatus[int]) -> None:
         """Start processes and restart them; return when `stop` has ended all of them."""
@@ -315,9 +334,7 @@ def main(argv: Sequence[str]) -> None:
     """Run a worker with the options of the supervisor, which are JSON."""
     (text,) = argv
     options = json.loads(text)
-    logging.basicConfig(
-        level=logging.INFO, format="%(levelname)s %(name)s[%(process)d]: %(message)s"
-    )
+    set_up_logging(LogSettings(**options["log"]), names_process=True)
     give_back_large_blocks()
     app = load_app(options["target"])
     if options["loop"] is not None:
@@ -337,6 +354,7 @@ async def _work(app: Server, options: Mapping[str, Any]) -> None:
         "limits": Limits(**options["limits"]),
         "shutdown": shutdown,
         "is_alone": False,
+        "is_announced": True,  # by the supervisor
     }
     async with loop.crew() as spawn:
         spawn(partial(_end_as_an_orphan, loop, shutdown))

@@ -44,7 +44,7 @@ from ..server.changes import Change
 from .conversation import Begin, Conversation, Endpoint, Identify, Next, Receive
 from .mounted import EVERY_PATH, prepare
 from .sessions import SessionLimits, Sessions
-from .web import Head, Send, Site, length_of, refusal
+from .web import READY, Head, Send, Site, length_of, refusal
 
 if TYPE_CHECKING:
     from ..exchange.commands import Peer
@@ -156,7 +156,10 @@ class WSGIApplication:
         """Serve one request, as defined by PEP 3333."""
         endpoint = self._endpoint_for(environ)
         find = None if self._principal is None else partial(self._principal, environ)
-        talk = Conversation(endpoint, _asked(environ), find=find)
+        head = _asked(environ)
+        if head.path == READY and READY in endpoint.probes:
+            self._try_to_open()
+        talk = Conversation(endpoint, head, find=find)
         try:
             step: Next = talk.judge()
             if isinstance(step, Identify):
@@ -290,6 +293,22 @@ class WSGIApplication:
                 self._ended.wait_for(lambda: not self._count, _GRACE)
             self._opened.close()
             atexit.unregister(self.close)
+
+    def drain(self) -> None:
+        """Report to balancers that this server will soon stop; serve clients as before.
+
+        A host does not report that it stops, so this has to be called by the code that
+        knows it, such as gunicorn's `worker_int` hook.
+        """
+        self._endpoint.readiness.is_draining = True
+
+    def _try_to_open(self) -> None:
+        # A balancer sends no request, which would open it, before the server is ready.
+        if not self._endpoint.is_open and not self._endpoint.readiness.is_draining:
+            try:
+                self._open()
+            except Exception:
+                logger.exception("the lifespan of %r failed", self.app)
 
     def _open(self) -> None:
         with self._lock:

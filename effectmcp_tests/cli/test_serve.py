@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,9 +20,11 @@ from typing import Any
 import pytest
 
 from effectmcp.cli import main
+from effectmcp.log_lines import LogSettings
 from effectmcp.server.loop_name import LOOPS
 from effectmcp.state import make_key
 from effectmcp.transports import http, stdio, workers
+from effectmcp.transports.connection import Limits
 from effectmcp.transports.default_keys import VARIABLE
 from effectmcp.transports.sessions import SessionLimits
 from effectmcp.transports.sockets import BindError, bind
@@ -158,9 +161,31 @@ def test_workers(calls: Calls) -> None:
                 "loop": None,
                 "certificate": None,
                 "key": None,
+                "log": LogSettings(),
             },
         )
     ]
+
+
+def test_drain(calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
+    alone = ["serve", EVERYTHING, "--http", "127.0.0.1:0", "--drain", "2.5"]
+    assert main(alone) == 0
+    assert (
+        main(["serve", "shop:app", "--http", ":81", "--workers", "3", "--drain", "0"])
+        == 0
+    )
+    (_, _, one), (_, _, several) = calls
+    assert (one["limits"], several["limits"]) == (Limits(drain=2.5), Limits())
+    for seconds in ("-1", "nan", "inf"):
+        assert main([*alone[:-1], seconds]) == 2
+        assert "--drain: give some seconds" in capsys.readouterr().err
+    assert "--drain is for --http" in problem(capsys, "--drain", "1")
+
+
+def test_log_of_workers(calls: Calls) -> None:
+    argv = ["serve", "shop:app", "--http", ":81", "--workers", "3"]
+    assert main([*argv, "--log-format", "json", "--log-level", "debug"]) == 0
+    assert calls[0][2]["log"] == LogSettings("json", "debug")
 
 
 @pytest.fixture(scope="module")
@@ -363,6 +388,111 @@ def test_http_processes_with_tls(certificate: tuple[str, str], loop: str) -> Non
         port = url.split(":")[2]
         url = f"https://localhost:{port}"
         assert "capabilities" in ask(url, DISCOVER, context)["result"]
+
+
+def probe(url: str) -> tuple[int, bytes]:
+    """Ask as a balancer does."""
+    where = url.replace("/mcp", "/readyz")
+    try:
+        with urllib.request.urlopen(where, timeout=60) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as exc:
+        with exc:
+            return exc.code, exc.read()
+
+
+def test_http_process_drains() -> None:
+    """A balancer has time to send clients elsewhere; a second signal takes it."""
+    with serving("--http", "127.0.0.1:0", "--drain", "3600") as (url, process):
+        assert probe(url) == (200, b"ok\n")
+        process.terminate()
+        while "draining" not in process.stderr.readline():
+            pass
+        assert probe(url) == (503, b"draining\n")
+        assert "capabilities" in ask(url, DISCOVER)["result"]
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        probe(url)
+
+
+def test_http_process_stops_after_its_drain() -> None:
+    with serving("--http", "127.0.0.1:0", "--drain", "0.01") as (url, process):
+        process.terminate()
+        process.wait(timeout=60)
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        probe(url)
+
+
+LOGGING = """
+import logging, sys, warnings
+from effectmcp import Server
+
+logging.getLogger("other.library").warning("two\\nlines \\u2028 %s")
+logging.getLogger("other.library").debug("a detail")
+app = Server("shop_that_logs")
+"""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_log_of_processes_is_json(workers: str, loop: str, tmp_path: Path) -> None:
+    """The records of this package, of libraries, and of each process."""
+    if sys.platform == "win32" and workers == "2":
+        pytest.skip("there are no workers on Windows")
+    file = tmp_path / "shop_that_logs.py"
+    file.write_text(LOGGING)
+    argv = ["--http", "127.0.0.1:0", "--workers", workers, "--loop", loop]
+    argv += ["--log-format", "json", "--log-level", "debug"]
+    with serving(*argv, target=str(file), EFFECTMCP_STATE_KEYS=KEY) as (url, process):
+        url = url.removesuffix('",')
+        assert "capabilities" in ask(url, DISCOVER)["result"]
+        process.terminate()
+        found = [json.loads(line) for line in process.stderr]
+    said = [one["message"] for one in found]
+    assert "SIGTERM: stopping" in said
+    assert all(
+        set(one) == {"time", "level", "logger", "message", "process"} for one in found
+    )
+    if workers == "2":
+        # The other worker may have been stopped before it began.
+        assert len({one["process"] for one in found}) >= 2
+        assert "two\nlines \u2028 %s" in said
+        assert "a detail" in said
+    assert not [one for one in said if "is served at" in one]  # `serving` has read it
+
+
+@pytest.mark.parametrize("text", ["app = 1", "raise ValueError('no')"])
+def test_end_of_a_process_is_json(text: str, tmp_path: Path) -> None:
+    """A mistake in the command, and a bug in a module: an operator reads both."""
+    (tmp_path / "broken.py").write_text(text)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "effectmcp", "serve", str(tmp_path / "broken.py")),
+            *("--log-format", "json", "--http", "127.0.0.1:0"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    (found,) = map(json.loads, done.stderr.splitlines())
+    assert found["level"] == "error"
+    assert ("error" in found) == ("raise" in text)
+
+
+def test_stdio_is_announced() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "effectmcp", "serve", BOOKSHOP],
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "EFFECTMCP_STATE_KEYS": KEY},
+    )
+    assert done.stdout == ""
+    said = [line.partition(": ")[2] for line in done.stderr.splitlines()]
+    assert "bookshop is served on standard input and output" in said
+    assert "its clients: the process that started this one" in said
+    assert "its keys: 1 key from EFFECTMCP_STATE_KEYS" in said
 
 
 # ---- tasks ----

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -194,6 +195,12 @@ class TestSignals:
         assert [one.value for one in journal.entries] == [process.pid]
         assert unfinished_steps(journal) == {}
         assert (found.holder, found.row.wake) == (None, 0.0)
+
+    def test_log_is_json(self, tmp_path: Path) -> None:
+        with worker(tmp_path, "--log-format", "json", "--grace", "0") as process:
+            process.terminate()
+            said = [json.loads(line)["message"] for line in process.stderr]
+        assert "SIGTERM: stopping" in said
 
     def test_second_one_cuts_it_off(self, tmp_path: Path) -> None:
         with worker(tmp_path) as process:

@@ -182,6 +182,49 @@ def nothing_suspended() -> None:
     suspended.clear()
 
 
+# ---- probes -------------------------------------------------------------------------
+
+
+READY = {"method": "GET", "path": "/readyz", "http_version": "1.1"}
+
+
+def test_probe_of_an_application(loop: Loop) -> None:
+    """Before its lifespan is open, when it is, and once the host drains it."""
+    app = shop(lifespan=bank)
+    asgi = application(app, site=Site())
+
+    async def ready(**scope: Any) -> tuple[int, bytes, str | None]:
+        wire = await Wire(loop).ask(asgi, b"", **{**READY, **scope})
+        assert wire.headers["content-type"] == "text/plain"
+        return wire.status, wire.body, wire.headers.get("connection")
+
+    async def main() -> None:
+        assert await ready() == (503, b"starting\n", None)
+        async with running(app):
+            assert await ready() == (200, b"ok\n", None)
+            asgi.drain()
+            assert await ready() == (503, b"draining\n", "close")
+            assert await ready(http_version="2") == (503, b"draining\n", None)
+            assert (await ready(path="/healthz"))[:2] == (200, b"ok\n")
+            wire = await Wire(loop).ask(asgi, request("tools/list"))
+            assert wire.status == 200
+
+    loop.run(main)
+
+
+def test_probe_where_a_host_routes(loop: Loop) -> None:
+    """The host has paths of its own, so this one is the endpoint."""
+    wire = asked(loop, application(shop()), b"", **READY)
+    assert wire.status == 405
+    assert wire.headers["content-type"] == "application/json"
+
+
+def test_probe_below_a_mount(loop: Loop) -> None:
+    asgi = application(shop(), site=Site())
+    wire = asked(loop, asgi, b"", **READY | {"path": "/a/readyz", "root_path": "/a"})
+    assert (wire.status, wire.body) == (200, b"ok\n")
+
+
 # ---- responses ----------------------------------------------------------------------
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -16,12 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effectmcp.drivers import turns
+from effectmcp.drivers.sync import running
 from effectmcp.exchange.commands import Peer, Reply
 from effectmcp.exchange.sessions import Session
 from effectmcp.exchange.shares import Budget, Shares
 from effectmcp.protocol.jsonrpc import Request
 from effectmcp.protocol.legacy import Hello
 from effectmcp.protocol.revisions import HANDSHAKES
+from effectmcp.server import Server
 from effectmcp.transports import conversation
 from effectmcp.transports.conversation import (
     Begin,
@@ -621,3 +624,95 @@ def test_whole_body_that_is_too_large() -> None:
     talk = Table().talk(site=Site(max_body=4000))
     talk.judge()
     assert status_of(talk.body(bytes(4001))) == 413
+
+
+# ---- probes -------------------------------------------------------------------------
+
+
+def probed(
+    method: str,
+    path: str,
+    status: str = "ready",
+    site: Site = Site(),  # noqa: B008  # frozen
+) -> Send:
+    """Ask as a balancer may: by an address, without any header."""
+
+    @contextmanager
+    def lifespan(app: Server) -> Iterator[None]:
+        yield
+
+    app = Server("shop", lifespan=lifespan)
+    endpoint = Endpoint(app=app, site=site)
+    endpoint.readiness.is_draining = status == "draining"
+    with ExitStack() as stack:
+        if status != "starting":
+            stack.enter_context(running(app))
+        talk = Conversation(endpoint, Head(method, path, [], "127.0.0.1", "10.0.0.1"))
+        answer = talk.judge()
+    assert isinstance(answer, Send)
+    return answer
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    ("path", "when", "status", "body"),
+    [
+        ("/healthz", "starting", 200, b"ok\n"),
+        ("/healthz", "ready", 200, b"ok\n"),
+        ("/healthz", "draining", 200, b"ok\n"),
+        ("/readyz", "starting", 503, b"starting\n"),
+        ("/readyz", "ready", 200, b"ok\n"),
+        ("/readyz", "draining", 503, b"draining\n"),
+    ],
+)
+def test_probe(method: str, path: str, when: str, status: int, body: bytes) -> None:
+    answer = probed(method, path, when)
+    fields = dict(answer.headers)
+    assert answer.status == status
+    assert answer.data == (body if method == "GET" else b"")
+    assert fields.pop("Content-Length", None) == (
+        None if method == "GET" else str(len(body))
+    )
+    assert fields == {"Content-Type": "text/plain", "Cache-Control": "no-store"}
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_probe_by_another_method(method: str, path: str) -> None:
+    answer = probed(method, path)
+    assert (answer.status, answer.data) == (405, b"")
+    assert ("Allow", "GET, HEAD") in answer.headers
+
+
+def test_probe_has_no_user_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A foreign host and origin, two hosts, and a hook that lets no client pass."""
+
+    def refuse(headers: Any) -> None:
+        raise AssertionError
+
+    caplog.set_level("DEBUG")
+    endpoint = Endpoint(app=Server("shop"), site=Site(authenticate=refuse))
+    names = [("Host", "evil.example"), ("Host", "b"), ("Origin", "https://c.example")]
+    head = Head("GET", "/readyz", names, "127.0.0.1")
+    answer = Conversation(endpoint, head).judge()
+    assert isinstance(answer, Send)
+    assert answer.status == 200
+    assert not any(name.startswith("Access-") for name, _ in answer.headers)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("site", "path", "status"),
+    [
+        (Site(probes=False), "/healthz", 403),
+        (Site(path=None), "/readyz", 403),
+        (Site(path="/healthz"), "/healthz", 403),
+        (Site(path="/readyz/"), "/readyz", 403),
+        (Site(path="/healthz"), "/readyz", 200),
+        (Site(path="/"), "/healthz", 200),
+        (Site(), "/healthz/", 403),
+    ],
+)
+def test_paths_without_a_probe(site: Site, path: str, status: int) -> None:
+    """The rules of every other request apply: this one has no host."""
+    assert probed("GET", path, site=site).status == status

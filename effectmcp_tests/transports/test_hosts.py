@@ -492,7 +492,7 @@ def _old(version: str) -> Script:
     yield ask(404, body=message("ping", id=5), authorization="Bearer ann")
     yield ask(404, session="another", body=message("ping", id=5))
     # Events that were sent can be read again, also from the middle; others cannot. The
-    # first call's response was no event.
+    # first call's response was not an event.
     for last in ("2-0", "2-1"):
         yield ask(200, method="GET", last_event_id=last)
     yield ask(400, method="GET", last_event_id="1-0")

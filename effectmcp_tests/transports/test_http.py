@@ -1164,6 +1164,92 @@ async def test_shutdown_leaves_time_to_authenticate_a_known_head(
         assert (got.status, got.headers["connection"]) == (200, "close")
 
 
+async def probe(client: Client, path: str = "/readyz") -> tuple[int, bytes]:
+    """Ask by a name that this server does not know."""
+    await client.send(f"GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n".encode())
+    got = await client.answer()
+    return got.status, got.body
+
+
+async def test_probes_over_one_connection() -> None:
+    async with serving(shop().app) as doors:
+        client = doors.connect()
+        assert await probe(client, "/healthz") == (200, b"ok\n")
+        assert await probe(client) == (200, b"ok\n")
+        await client.send(b"HEAD /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+        got = await client.answer(to="HEAD")
+        assert (got.status, got.headers["content-length"]) == (200, "3")
+        assert (await client.ask(request("server/discover"))).status == 200
+
+
+async def test_drain_serves_clients_and_sends_a_balancer_away(
+    autojump_clock: MockClock,
+) -> None:
+    made = shop()
+    shutdown = trio.Event()
+    limits = Limits(drain=30, grace=20, idle=1_000, quiet=99)
+    async with serving(made.app, limits, shutdown=shutdown) as doors:
+        idle, known, busy = doors.connect(), doors.connect(), doors.connect()
+        for client in (idle, known):
+            assert (await client.ask(request("server/discover"))).status == 200
+        await busy.post(waiting(say=False))
+        await made.waits.wait()
+        shutdown.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert await probe(doors.connect()) == (503, b"draining\n")
+        assert await probe(doors.connect(), "/healthz") == (200, b"ok\n")
+        # A connection that is kept is served, and then closed, so its client moves on.
+        got = await known.ask(request("server/discover"))
+        assert (got.status, got.headers["connection"]) == (200, "close")
+        assert await known.is_closed()
+        await trio.sleep(29)
+        got = await doors.connect().ask(request("server/discover"))
+        assert (got.status, got.headers["connection"]) == (200, "close")
+        assert trio.current_time() < 30
+        assert await idle.is_closed()
+        assert trio.current_time() == pytest.approx(30, abs=0.5)
+        assert await busy.rest() == b""
+        assert trio.current_time() == pytest.approx(50, abs=0.5)
+
+
+async def test_drain_closes_idle_connections(
+    autojump_clock: MockClock,
+) -> None:
+    shutdown = trio.Event()
+    limits = Limits(drain=30, idle=5)
+    async with serving(shop().app, limits, shutdown=shutdown) as doors:
+        client = doors.connect()
+        await client.ask(request("server/discover"))
+        shutdown.set()
+        assert await client.is_closed()
+        assert trio.current_time() < 15
+
+
+async def test_drain_ends_with_a_second_signal() -> None:
+    made = shop()
+    doors = Doors()
+    limits = Limits(drain=3_600)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            serve = partial(http.run, made.app, listeners=[doors], limits=limits)
+            nursery.start_soon(serve)
+            client = doors.connect()
+            await client.post(waiting(say=False))
+            await made.waits.wait()
+            signal.raise_signal(signal.SIGTERM)
+            await trio.testing.wait_all_tasks_blocked()
+            assert await probe(doors.connect()) == (503, b"draining\n")
+            assert not made.ended
+            signal.raise_signal(signal.SIGTERM)
+    assert made.ended == ["wait"]
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan")])
+def test_invalid_time_to_drain(seconds: float) -> None:
+    with pytest.raises(ValueError, match="drain"):
+        Limits(drain=seconds)
+
+
 async def test_cancelling_serve_cancels_what_runs() -> None:
     made = shop()
     async with serving(made.app) as doors:

@@ -16,6 +16,7 @@ import pytest
 
 from effectmcp import Elicit, Flow, Server, UsageError
 from effectmcp.client import Client, OverHttp
+from effectmcp.drivers import asyncio as asyncio_driver
 from effectmcp.drivers.loops import run
 from effectmcp.server.loop_name import LOOPS
 from effectmcp.transports import on_uvicorn
@@ -123,6 +124,35 @@ def test_open_streams_end_with_the_server() -> None:
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)
         assert ended == ["Dune"]
+
+    run("asyncio", main)
+
+
+def test_drain_serves_clients_and_sends_a_balancer_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        async def sleep(seconds: float) -> None:
+            await (is_over.wait() if seconds == 3_600 else asyncio.sleep(seconds))
+
+        is_over = asyncio.Event()
+        monkeypatch.setattr(asyncio_driver, "sleep", sleep)
+        async with (
+            serving(shop(), drain=3_600) as (url, shutdown),
+            httpx2.AsyncClient(timeout=60) as http,
+        ):
+            ready = url.replace("/mcp", "/readyz")
+            assert (await http.get(ready)).text == "ok\n"
+            assert (await http.head(ready)).headers["content-length"] == "3"
+            shutdown.set()
+            while (got := await http.get(ready)).status_code == 200:
+                pass
+            assert (got.status_code, got.text) == (503, "draining\n")
+            assert got.headers["connection"] == "close"
+            assert (await http.get(url.replace("/mcp", "/healthz"))).text == "ok\n"
+            async with Client(OverHttp(url)) as client:
+                assert [one["name"] for one in await client.list_tools()] == ["order"]
+            is_over.set()
 
     run("asyncio", main)
 

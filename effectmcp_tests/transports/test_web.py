@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from effectmcp import UsageError
 from effectmcp.exchange.commands import Peer
+from effectmcp.logs import LIMIT
 from effectmcp.server import Server
 from effectmcp.transports.conversation import Conversation, Endpoint, Identify
 from effectmcp.transports.http1 import write
@@ -192,6 +193,14 @@ def test_refusals_are_logged_for_the_operator(
     caplog.clear()
     assert status(ask(host="x" * 60_000, bound_to=LOCAL, origin="é" * 60_000)) == 403
     assert len(caplog.text) < 2_000
+
+
+def test_refusals_are_throttled(caplog: pytest.LogCaptureFixture) -> None:
+    """A refused request costs its sender nothing, and must not fill a disk."""
+    caplog.set_level("INFO")
+    for _ in range(3 * LIMIT):
+        assert status(ask(host="evil.example", bound_to=LOCAL)) == 403
+    assert len(caplog.records) == LIMIT
 
 
 # ---- pages ----

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -18,6 +19,7 @@ import trio
 
 from effectmcp import UsageError
 from effectmcp.errors import KeysError
+from effectmcp.log_lines import LogSettings
 from effectmcp.state import make_key
 from effectmcp.transports import workers
 from effectmcp.transports.http import Limits
@@ -177,6 +179,51 @@ def test_delay_grows_and_is_forgotten() -> None:
     assert found[:4] == pytest.approx([0.1, 0.2, 0.4, 0.8])
     assert found[-1] == 30
     assert next_delay(30, lived=3600) == pytest.approx(0.1)
+
+
+async def test_workers_drain_before_they_stop(target: str) -> None:
+    """The supervisor has closed its sockets then; the processes still accept."""
+    shutdown = trio.Event()
+    async with working(target, limits=Limits(drain=3600), shutdown=shutdown) as port:
+        await until(port, lambda found: len(found) == 2)
+        assert await ready(port) == (200, b"ok\n")
+        shutdown.set()
+        while await ready(port) != (503, b"draining\n"):
+            pass
+        # One of them may not have received its signal yet.
+        assert len(await until(port, lambda found: len(found) == 2)) == 2
+        signal.raise_signal(signal.SIGTERM)  # a second one, which kills them
+    with pytest.raises(OSError, match=r"connect"):
+        await trio.open_tcp_stream("127.0.0.1", port)
+
+
+async def ready(port: int) -> tuple[int, bytes]:
+    """Probe one of the processes, over a new connection."""
+    async with Client(await trio.open_tcp_stream("127.0.0.1", port)) as client:
+        await client.send(b"GET /readyz HTTP/1.1\r\nHost: a.example\r\n\r\n")
+        got = await client.answer()
+        return got.status, got.body
+
+
+async def test_workers_are_announced_by_their_supervisor(
+    target: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.INFO, "effectmcp.server")
+    shutdown = trio.Event()
+    log = LogSettings("json", "debug")
+    async with working(target, n=1, log=log, shutdown=shutdown) as port:
+        await until(port, bool)
+        shutdown.set()
+    assert caplog.messages[:4] == [
+        "shop (version 0) on trio: 2 tools, 0 prompts, 0 resources, 0 templates",
+        f"shop is served at http://127.0.0.1:{port}/mcp",
+        "its clients: anonymous, of this machine only",
+        "its keys: 1 key from EFFECTMCP_STATE_KEYS",
+    ]
+    # Its process logs in the same form, and announces nothing.
+    found = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert "SIGTERM: stopping" in [one["message"] for one in found]
+    assert not [one for one in found if "is served at" in one["message"]]
 
 
 async def test_workers_stop_on_a_signal(target: str) -> None:

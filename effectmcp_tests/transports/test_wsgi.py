@@ -365,6 +365,52 @@ def test_the_user_comes_from_the_host() -> None:
     assert text_of(response.json) == "bob"
 
 
+# ---- probes -------------------------------------------------------------------------
+
+
+def probed(wsgi: Callable[..., Any], path: str = "/readyz") -> tuple[int, bytes]:
+    response = asked(wsgi, b"", method="GET", PATH_INFO=path)
+    assert response.headers["content-type"] == "text/plain"
+    return response.status, response.body
+
+
+def test_probe_opens_the_lifespan() -> None:
+    """A balancer sends no request before the server is ready."""
+    app = shop(lifespan=sync_bank)
+    wsgi = application(app, site=Site())
+    assert probed(wsgi, "/healthz") == (200, b"ok\n")
+    assert not app.provided
+    assert probed(wsgi) == (200, b"ok\n")
+    assert app.provided["bank"].is_open
+    wsgi.drain()
+    assert probed(wsgi) == (503, b"draining\n")
+    assert probed(wsgi, "/healthz") == (200, b"ok\n")
+    assert asked(wsgi, request("tools/list"), PATH_INFO="/mcp").status == 200
+    wsgi.close()
+    assert probed(wsgi) == (503, b"draining\n")
+    assert not app.is_running
+
+
+def test_probe_of_a_lifespan_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    @contextmanager
+    def fails(app: Server) -> Iterator[None]:
+        if app.name == "shop":
+            raise ValueError("no pool")
+        yield
+
+    wsgi = application(Server("shop", lifespan=fails), site=Site())
+    assert probed(wsgi) == (503, b"starting\n")
+    assert "no pool" in caplog.text
+    assert probed(wsgi, "/healthz") == (200, b"ok\n")
+
+
+def test_probe_held_to_the_standard() -> None:
+    wsgi = strict(shop(), site=Site())
+    assert probed(wsgi) == (200, b"ok\n")
+    response = asked(wsgi, b"", method="DELETE", PATH_INFO="/readyz")
+    assert (response.status, response.headers["allow"]) == (405, "GET, HEAD")
+
+
 # ---- the lifespan -------------------------------------------------------------------
 
 

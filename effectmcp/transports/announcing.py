@@ -1,0 +1,112 @@
+"""The lines of the log at the start: a server, its address, its clients and its keys.
+
+They show the result of the options, the environment and the author's code. The process
+that binds the address logs them: with several workers, their supervisor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from ..logs import logger_for
+from ..tasks.sqlite import SqliteTasks
+from .default_keys import RANDOM
+from .web import is_local
+
+if TYPE_CHECKING:
+    from ..exchange.task_rows import TaskHost
+    from ..server.app import Server
+    from .web import Site
+
+__all__ = ["PARENT", "announce", "at", "clients_of", "place_of"]
+
+logger = logger_for("effectmcp.server")
+
+#: The clients of standard input and output.
+PARENT: Final = "the process that started this one"
+
+#: The user and the password in a URL.
+_PASSWORD: Final = re.compile(r"//[^/@]*@")
+
+
+def announce(
+    app: Server,
+    where: str,
+    clients: str,
+    *,
+    loop: str,
+    tasks: TaskHost | None = None,
+) -> None:
+    """Log the server, its address, its clients, its keys and its tasks.
+
+    Args:
+        app: The server, with its keys.
+        where: Where it is served; see `at`.
+        clients: Who may use it; see `clients_of`.
+        loop: The name of the event loop.
+        tasks: The store of tasks; `None` if none are kept.
+    """
+    offered = ", ".join(
+        f"{len(features)} {noun}{'' if len(features) == 1 else 's'}"
+        for noun, features in (
+            ("tool", app.tools),
+            ("prompt", app.prompts),
+            ("resource", app.resources),
+            ("template", app.templates),
+        )
+    )
+    logger.info("%s (version %s) on %s: %s", app.name, app.version, loop, offered)
+    logger.info("%s is served %s", app.name, where)
+    logger.info("its clients: %s", clients)
+    logger.info("its keys: %s", _keys_of(app))
+    if tasks is not None:
+        logger.info("its tasks: kept in %s", place_of(tasks))
+
+
+def at(urls: Iterable[str]) -> str:
+    """Return in words where HTTP is served."""
+    return f"at {' and '.join(urls)}"
+
+
+def clients_of(site: Site, addresses: Iterable[str | None]) -> str:
+    """Return in words which clients of HTTP are allowed.
+
+    Args:
+        site: The site.
+        addresses: The addresses that listen; `None` for a Unix socket.
+    """
+    if site.hosts is not None:
+        hosts = f"under the names {_listed(site.hosts)}"
+    elif all(one is not None and is_local(one) for one in addresses):
+        hosts = "of this machine only"
+    else:
+        hosts = "under any host name"
+    pages = f"; pages of {_listed(site.origins)}" if site.origins else ""
+    proxies = f"; proxies at {_listed(site.proxies)}" if site.proxies else ""
+    users = "anonymous" if site.authenticate is None else "authenticated"
+    return f"{users}, {hosts}{pages}{proxies}"
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return ", ".join(sorted(texts)) or "(none)"
+
+
+def _keys_of(app: Server) -> str:
+    keys = app.keys
+    if keys is None:
+        return "none, so no handler may ask"
+    if keys.source == RANDOM:
+        return "a random one of this process: states do not outlive it"
+    # Only the number: nothing that is computed from a key belongs in a log.
+    number = "1 key" if len(keys) == 1 else f"{len(keys)} keys"
+    form = ", and clients can read their states" if keys.readable else ""
+    return f"{number} from {keys.source or 'Server(keys=)'}{form}"
+
+
+def place_of(tasks: TaskHost) -> str:
+    """Return in words where tasks are kept, without the password of an engine's URL."""
+    if isinstance(tasks, SqliteTasks) and tasks.path is None:
+        return "the memory of this process"
+    return _PASSWORD.sub("//***@", repr(tasks))

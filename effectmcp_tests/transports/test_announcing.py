@@ -1,0 +1,109 @@
+"""The lines of the log at the start of a server."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import pytest
+
+from effectmcp.server import Server
+from effectmcp.state import Keys, make_key
+from effectmcp.tasks import SqliteTasks
+from effectmcp.tasks.restate import RestateTasks
+from effectmcp.transports.announcing import PARENT, announce, at, clients_of, place_of
+from effectmcp.transports.default_keys import VARIABLE, ensure_keys
+from effectmcp.transports.web import Site
+
+LOCAL = ["127.0.0.1", "::1"]
+
+
+@pytest.mark.parametrize(
+    ("site", "addresses", "words"),
+    [
+        (Site(), LOCAL, "anonymous, of this machine only"),
+        (Site(), [*LOCAL, "192.0.2.1"], "anonymous, under any host name"),
+        (Site(), [None], "anonymous, under any host name"),
+        (
+            Site(hosts=["b.example", "A.example"]),
+            LOCAL,
+            "anonymous, under the names a.example, b.example",
+        ),
+        (Site(hosts=[]), LOCAL, "anonymous, under the names (none)"),
+        (
+            Site(
+                authenticate=lambda headers: "ann",
+                origins=["https://c.example"],
+                proxies=["10.0.0.0/8", "unix"],
+            ),
+            ["192.0.2.1"],
+            (
+                "authenticated, under any host name; pages of https://c.example; proxies at"
+                " 10.0.0.0/8, unix"
+            ),
+        ),
+    ],
+)
+def test_clients_in_words(site: Site, addresses: list[str | None], words: str) -> None:
+    assert clients_of(site, addresses) == words
+
+
+def announced(
+    app: Server, caplog: pytest.LogCaptureFixture, tasks: SqliteTasks | None = None
+) -> list[str]:
+    caplog.set_level("INFO", "effectmcp.server")
+    caplog.clear()
+    announce(
+        app, at(["http://a/mcp", "http://b/mcp"]), PARENT, loop="trio", tasks=tasks
+    )
+    return caplog.messages
+
+
+def test_server_and_its_place(caplog: pytest.LogCaptureFixture) -> None:
+    app = Server("shop", version="1.2")
+    app.tool(name="buy")(lambda: None)
+    app.resource("shop://a")(lambda: "a")
+    app.resource("shop://b")(lambda: "b")
+    app.resource("shop://books/{title}", name="book")(lambda title: title)
+    assert announced(app, caplog) == [
+        "shop (version 1.2) on trio: 1 tool, 0 prompts, 2 resources, 1 template",
+        "shop is served at http://a/mcp and http://b/mcp",
+        "its clients: the process that started this one",
+        "its keys: none, so no handler may ask",
+    ]
+
+
+def test_keys_are_counted_and_not_shown(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [make_key(secrets.token_bytes(32)) for _ in range(2)]
+    monkeypatch.setenv(VARIABLE, ",".join(texts))
+    given, own = Server("shop"), Server("shop", keys=Keys(texts[0], readable=True))
+    for app in (given, own):
+        ensure_keys(app, is_alone=True)
+    assert announced(given, caplog)[3] == f"its keys: 2 keys from {VARIABLE}"
+    assert announced(own, caplog)[3] == (
+        "its keys: 1 key from Server(keys=), and clients can read their states"
+    )
+    monkeypatch.delenv(VARIABLE)
+    alone = Server("shop")
+    ensure_keys(alone, is_alone=True)
+    assert announced(alone, caplog)[3] == (
+        "its keys: a random one of this process: states do not outlive it"
+    )
+
+
+def test_tasks_and_their_place(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    app, path = Server("shop"), tmp_path / "tasks.db"
+    kept = announced(app, caplog, SqliteTasks())[4]
+    assert kept == "its tasks: kept in the memory of this process"
+    kept = announced(app, caplog, SqliteTasks(path))[4]
+    assert kept == f"its tasks: kept in SqliteTasks({str(path)!r})"
+
+
+def test_password_of_an_engine_is_not_shown() -> None:
+    tasks = RestateTasks("http://ann:secret@a:8080", "http://a:9070")
+    shown = place_of(tasks)
+    assert shown.startswith("RestateTasks('http://***@a:8080', 'http://a:9070'")
