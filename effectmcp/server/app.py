@@ -166,7 +166,7 @@ class Server:
         self.instructions = instructions
         self.lifespan = lifespan
         self.loop: LoopName | None = loop
-        self.observers = observers
+        self.observers = tuple(observers)
         self.taps = tuple(taps)
         if visible is not None and not callable(visible):
             raise UsageError(f"Server(visible={visible!r}): give a function")
@@ -243,25 +243,13 @@ class Server:
         return f"<Server {self.name!r}>"
 
     @property
-    def observers(self) -> tuple[Observer, ...]:
-        """Functions that are called with each `Event`."""
-        return self._observers
-
-    @observers.setter
-    def observers(self, observers: Iterable[Observer]) -> None:
-        self._observers = tuple(observers)
-        asked = [getattr(one, "is_idle", None) for one in self._observers]
-        #: Ask whether an observer has nothing to do now; empty if one is never idle.
-        self._are_idle: tuple[Callable[[], bool], ...] = ()
-        if None not in asked:
-            self._are_idle = tuple(one for one in asked if one is not None)
-
-    @property
     def is_watched(self) -> bool:
         """Whether an observer wants to hear of what begins now."""
-        if not self._are_idle:
-            return bool(self._observers)
-        return not all(is_idle() for is_idle in self._are_idle)
+        for observer in self.observers:
+            is_idle: Callable[[], bool] | None = getattr(observer, "is_idle", None)
+            if is_idle is None or not is_idle():
+                return True
+        return False
 
     @property
     def keys(self) -> Keys | None:

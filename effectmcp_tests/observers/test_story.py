@@ -93,6 +93,7 @@ def told(collector: Collector, tmp_path: Path) -> None:
                 again = Pending.from_json(pending.to_json())
                 steps = client.resume(again)
                 pending = await steps.round(answers)
+                assert isinstance(pending, Pending)
                 if pending.task is not None:
                     with trio.fail_after(60):
                         result = await steps.finish()
