@@ -63,6 +63,7 @@ from .sdk import (
     icons_of,
     model_of,
     output_of,
+    seen_by_all,
     wire,
 )
 
@@ -134,7 +135,7 @@ def flow_tool(
     app = server_in(mcp)
 
     def register(function: F) -> F:
-        tool = make_tool(function, **options)
+        tool = seen_by_all(make_tool(function, tags=tags or (), **options))
         app.add(tool)
         mcp.add_tool(_tool(app, tool, tags=tags or set(), auth=auth))
         return function
@@ -153,7 +154,7 @@ def flow_prompt(
     app = server_in(mcp)
 
     def register(function: F) -> F:
-        prompt = make_prompt(function, **options)
+        prompt = seen_by_all(make_prompt(function, tags=tags or (), **options))
         app.add(prompt)
         mcp.add_prompt(_prompt(app, prompt, tags=tags or set(), auth=auth))
         return function
@@ -181,7 +182,7 @@ def flow_resource(
     app = server_in(mcp)
 
     def register(function: F) -> F:
-        resource = make_resource(function, uri, **options)
+        resource = seen_by_all(make_resource(function, uri, tags=tags or (), **options))
         app.add(resource)
         _add_resource(mcp, app, resource, tags=tags or set(), auth=auth)
         return function

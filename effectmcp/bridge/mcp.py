@@ -50,6 +50,7 @@ from .sdk import (
     icons_of,
     model_of,
     output_of,
+    seen_by_all,
     user_of,
 )
 
@@ -108,7 +109,7 @@ def flow_tool(mcp: _MCPServer, **options: Any) -> Callable[[F], F]:
     app = server_in(mcp)
 
     def register(function: F) -> F:
-        tool = make_tool(function, **options)
+        tool = seen_by_all(make_tool(function, **options))
         _check_name(mcp, tool.name)
         app.add(tool)
         _add_tool(mcp, app, tool)
@@ -122,7 +123,7 @@ def flow_prompt(mcp: _MCPServer, **options: Any) -> Callable[[F], F]:
     app = server_in(mcp)
 
     def register(function: F) -> F:
-        prompt = make_prompt(function, **options)
+        prompt = seen_by_all(make_prompt(function, **options))
         app.add(prompt)
         mcp.add_prompt(_prompt(app, prompt))
         return function
@@ -141,7 +142,7 @@ def flow_resource(mcp: _MCPServer, uri: str, **options: Any) -> Callable[[F], F]
     app = server_in(mcp)
 
     def register(function: F) -> F:
-        resource = make_resource(function, uri, **options)
+        resource = seen_by_all(make_resource(function, uri, **options))
         _check_resource(resource)
         app.add(resource)
         _add_resource(mcp, app, resource)

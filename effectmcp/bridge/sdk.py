@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import mcp_types as types
@@ -20,6 +20,7 @@ from ..canonical import JSON, dumps
 from ..errors import ProtocolError, UsageError
 from ..logs import logger_for
 from ..server.app import Server
+from ..server.features import Feature
 from .answering import ForeignRequest
 
 __all__ = [
@@ -32,12 +33,14 @@ __all__ = [
     "icons_of",
     "model_of",
     "output_of",
+    "seen_by_all",
     "user_of",
     "wire",
 ]
 
 M = TypeVar("M", bound=BaseModel)
 S = TypeVar("S")
+G = TypeVar("G", bound=Feature)
 
 logger = logger_for("effectmcp.server")
 
@@ -119,9 +122,11 @@ class FlowServers(Generic[S]):
         """Make `app` the server of flows in `mcp`; log what no bridge passes on.
 
         Raises:
-            UsageError: If `mcp` has flows already.
+            UsageError: If `mcp` has flows already, or `app` hides features.
         """
         known = self.of(mcp)
+        if app.is_filtered:
+            raise UsageError(f"{app!r} has visible=, and {_LISTS}")
         if any((known.tools, known.prompts, known.resources, known.templates)):
             raise UsageError(f"{mcp!r} has flows already: call include() before them")
         rest = {"completions": app.completions, "instructions": app.instructions}
@@ -130,6 +135,24 @@ class FlowServers(Generic[S]):
             logger.warning("a bridge does not pass on the %s of %r", left, app)
         app.keys = app.keys or known.keys
         self._servers[mcp] = app
+
+
+#: Why a feature cannot be hidden in a bridge.
+_LISTS: Final = (
+    "the server of another SDK makes its own lists: hide features there, such as by tags"
+    " or scopes"
+)
+
+
+def seen_by_all(feature: G) -> G:
+    """Return a feature, if everybody may see it.
+
+    Raises:
+        UsageError: If it is hidden from some users.
+    """
+    if feature.visible is not None:
+        raise UsageError(f"{feature.name} has visible=, and {_LISTS}")
+    return feature
 
 
 def asking_in(result: Mapping[str, JSON]) -> types.InputRequiredResult | None:

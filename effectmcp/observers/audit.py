@@ -268,13 +268,14 @@ class AuditLog:
             logger.error("records of the audit log are lost")
         self.lost += count
         self._unsaid += count
+        self._condition.notify()
 
     def _run(self) -> None:
         while True:
             with self._condition:
-                while not self._waiting and not self._is_closed:
+                while not self._waiting and not self._unsaid and not self._is_closed:
                     self._condition.wait()
-                if not self._waiting:
+                if not self._waiting and not self._unsaid:
                     break
                 lines, unsaid = list(self._waiting), self._unsaid
                 # They keep their places until they are written: a disk that waits must

@@ -17,6 +17,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
 
 from effectmcp import (
+    Call,
     Caller,
     Confirm,
     Declined,
@@ -25,6 +26,7 @@ from effectmcp import (
     Gather,
     Icon,
     Image,
+    Intercepting,
     Keys,
     Log,
     Message,
@@ -37,6 +39,7 @@ from effectmcp import (
     Step,
     ToolError,
     UsageError,
+    Viewer,
     step,
 )
 from effectmcp.bridge import fastmcp as on_fastmcp
@@ -526,3 +529,47 @@ def test_state_keys_are_made_once(
     with caplog.at_level(logging.WARNING):
         assert host.play(app, main, says("Ann")) == ("Dune for Ann", "Emma for Ann")
     assert caplog.text.count("EFFECTMCP_STATE_KEYS is not set") == 1
+
+
+def test_interceptors_are_around_calls(host: Host) -> None:
+    """Also around each of their rounds."""
+    seen: list[tuple[int, str]] = []
+
+    def look(call: Call) -> Intercepting:
+        result = yield from call
+        seen.append((call.round, type(result).__name__))
+        return result
+
+    app = Server("shop")
+
+    @app.tool(interceptors=[look])
+    def tool() -> Flow[str]:
+        return (yield from Elicit("Who?", str))
+
+    assert play(host, app)["content"][0]["text"] == "Ann"
+    by_retry = [(1, "InputNeeded"), (2, "Finished")]
+    assert seen == (by_retry if host.version == "2026-07-28" else [(1, "Finished")])
+
+
+def test_features_that_are_hidden_are_refused(host: Host) -> None:
+    """The other server lists what it has to everybody."""
+
+    def tool() -> Flow[str]:
+        return (yield from Elicit("Who?", str))
+
+    def visible(viewer: Viewer) -> bool:
+        return False
+
+    for bridge, mcp in ((on_sdk, MCPServer("x")), (on_fastmcp, FastMCP("x"))):
+        offer: Any = bridge
+        for decorator in (
+            offer.flow_tool(mcp, visible=visible),
+            offer.flow_prompt(mcp, visible=visible),
+            offer.flow_resource(mcp, "shop://{x}", visible=visible),
+        ):
+            with pytest.raises((UsageError, SchemaError)):
+                decorator(tool)
+        app = Server("shop")
+        app.tool(visible=visible)(tool)
+        with pytest.raises(UsageError, match="visible=, and the server of another"):
+            offer.include(mcp, app)

@@ -30,6 +30,14 @@ from ..tasks.simulated import Host, accepted, new
 from ..wire import KEYS, call, refused, result, said, send
 
 NOW = 1_795_176_000.25
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that refuses is tried again soon."""
+    monkeypatch.setattr("effectmcp.observers.audit._AGAIN", 0.01)
+
+
 ANN = Peer(principal="ann")
 
 
@@ -184,7 +192,8 @@ def test_other_requests() -> None:
         send(app, "resources/read", {"uri": "shop://news"})
         send(app, "tools/list")
         send(app, "tools/none")
-        assert refused(call(app, "order", state="x")) == (200, -32602)
+        reply = call(app, "order", arguments={"title": "x"}, state="x")
+        assert refused(reply) == (200, -32602)
         call(app, "page")
 
     records = written(act)
