@@ -145,7 +145,7 @@ _LISTS: Final = (
 
 
 def seen_by_all(feature: G) -> G:
-    """Return a feature, if everybody may see it.
+    """Return a feature that all users may see.
 
     Raises:
         UsageError: If it is hidden from some users.

@@ -1,8 +1,8 @@
-"""What a client tells of its requests, and what it sends along for traces. No I/O.
+"""The interface of a tracer of requests, and the trace that a call carries. No I/O.
 
 A `ClientTracing` is for traces and metrics; `effectmcp.observers.client_telemetry` has one
-for OpenTelemetry. The requests of one call form a trail: from the second on, each names
-the first in its `_meta`.
+for OpenTelemetry. The requests of one call form a trail: each request after the first
+names the first one in its `_meta`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class TracedRequest(Protocol):
         """Note that the request has ended.
 
         Args:
-            result: Its result; `None` if there is none.
-            error: What was raised instead; `None` for nothing.
+            result: Its result; `None` after an error.
+            error: The error that was raised; `None` after a result.
         """
 
 

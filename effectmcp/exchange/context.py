@@ -199,7 +199,7 @@ def caller_of(context: Context, flow_id: bytes) -> CallerInfo:
 
 
 def viewer_of(context: Context) -> Viewer:
-    """Return who asks, for those who decide what exists for them."""
+    """Return the sender of a request, for `visible=`."""
     return Viewer(
         principal=context.peer.principal,
         client=context.meta.client,

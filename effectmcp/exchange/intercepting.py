@@ -67,7 +67,7 @@ class Prepared(Protocol):
     arguments: JSON
 
     def open(self) -> Claims | None:
-        """Return what it resumes from; `None` if it is no flow.
+        """Return the claims that it resumes from; `None` for a function that asks nothing.
 
         Raises:
             StateError: If this request may not use its state.
@@ -95,7 +95,7 @@ def intercept(
     Args:
         context: The request.
         chain: The interceptors, the outermost first.
-        feature: What is called.
+        feature: The tool, prompt or resource.
         target: The name or URI by which the request calls it.
         arguments: The arguments as the client sent them.
         prepared: The call.

@@ -87,7 +87,7 @@ def list_page(
         app: The server.
         method: The method, which names the list.
         params: The parameters of the request.
-        viewer: Who asks; `None` if everything exists for everybody.
+        viewer: The user; `None` if no feature is hidden.
 
     Raises:
         ProtocolError: If this server made no such cursor.
@@ -146,7 +146,7 @@ def find_completion(
     Args:
         app: The server.
         params: The parameters of the request.
-        viewer: Who asks; `None` if everything exists for everybody.
+        viewer: The user; `None` if no feature is hidden.
 
     Returns:
         The completion function, or the choices that the schema lists; the text so far;

@@ -311,9 +311,9 @@ class FlowCall:
     _context: Context
     _feature: Feature
     _target: str
-    #: A state is bound to the arguments that were sent, as clients send them again.
+    #: The arguments that the client sent, and will send again: a state is bound to these.
     _sent: JSON
-    #: Those of the handler; an interceptor may change them.
+    #: The arguments of the handler; an interceptor may change them.
     arguments: JSON
     _seconds: float | None
     _deadline: float | None = None
@@ -467,7 +467,7 @@ class FlowCall:
             rules = feature.rules_of(rules)
         watched = context.watched
         try:
-            # The flow's context is a copy of the one that it is opened in.
+            # The flow runs in a copy of the context in which it is opened.
             given = (
                 feature.handler.function,
                 (),

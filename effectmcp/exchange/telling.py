@@ -59,7 +59,7 @@ def tell(app: Server, event: Event) -> None:
 
 @define(eq=False)
 class Watched:
-    """A request that observers hear of.
+    """A request that has observers.
 
     Attributes:
         number: Its number.

@@ -5,7 +5,7 @@
     app.intercept(cache_results(ttl=60), tag="slow")     results of plain functions
     app.intercept(limit_size(1_000_000))                 bytes of a result
 
-Each is made of the same parts as an author's own interceptor, and nothing else.
+They have no more access to a call than other interceptors.
 """
 
 from __future__ import annotations

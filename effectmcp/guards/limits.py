@@ -22,7 +22,7 @@ By: TypeAlias = Callable[[Call], str | None]
 def party_of_call(call: Call) -> str | None:
     """Return the user of a call or, without authentication, its address.
 
-    Clients of which neither is known count as one.
+    Clients without a user and an address count as one.
     """
     return call.party or ""
 
@@ -93,7 +93,7 @@ def limit_open(
     """Limit how many calls of one party are open: running, or waiting for answers.
 
     A call that waits is closed when its state expires, as no answer can come any more.
-    One that a limit has let in is never refused later.
+    The later rounds of a call are never refused.
 
     Args:
         most: How many may be open.

@@ -1,4 +1,4 @@
-"""What limits count in: one process's memory, or a store that a fleet shares."""
+"""The interface of a store of counts, which a fleet may share."""
 
 from __future__ import annotations
 

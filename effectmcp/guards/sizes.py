@@ -10,9 +10,9 @@ __all__ = ["limit_size"]
 
 
 def limit_size(most: int) -> Interceptor:
-    """Refuse results that are too large; the model is told to ask for less.
+    """Refuse results that are too large, and advise the model to ask for less.
 
-    It counts the bytes of the result's fields as JSON. The result of a task counts, too.
+    This counts the bytes of the result's fields as JSON. The result of a task counts, too.
 
     Args:
         most: The most bytes.

@@ -1,10 +1,10 @@
-"""An audit log: who was asked what, in which words, and what was answered.
+"""An audit log: the questions that each user was asked, and the answers.
 
     audit = AuditLog("audit.jsonl")
     app = Server("shop", observers=[audit])
 
-Each record is one line of JSON. A thread writes them, so requests wait for no disk. What
-cannot be written is counted, and the next record that can be says how many are missing.
+Each record is one line of JSON. A thread writes them, so requests wait for no disk. Lost
+records are counted, and the next record reports their number.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ SECRETS: Final = (
     "card number",
 )
 
-#: What is written in place of a secret.
+#: The replacement of a secret.
 MASK: Final = "***"
 
 #: The methods of calls. Other requests are not logged, unless they fail.
@@ -71,7 +71,7 @@ _CALLS: Final = ("tools/call", "prompts/get", "resources/read")
 #: Seconds between two tries to write to a disk that refuses.
 _AGAIN: Final = 1.0
 
-#: Characters of a text in a record.
+#: Characters of a string in a record.
 _LONGEST: Final = 10_000
 #: Characters of a record. A longer one is written without its questions and answers.
 _LONGEST_LINE: Final = 64 * 1024
@@ -80,11 +80,11 @@ _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
 class AuditLog:
-    """An observer that writes one line of JSON for what users are asked, and answer.
+    """An observer that writes questions, answers and calls as lines of JSON.
 
     Args:
-        file: The path of the file, which is appended to; or a text stream. A file that
-            was renamed or removed is opened anew, as rotation expects.
+        file: The path of the file, which is appended to; or a stream of strings. A file that
+            was renamed or removed is opened again, for log rotation.
         secrets: Names of fields whose values are masked, beside `SECRETS`. Words in any
             spelling: `"account number"` is also `accountNumber` and `account_number`.
         answers: Whether answers are written; otherwise only whether there was one.
@@ -159,7 +159,7 @@ class AuditLog:
         """Write what waits, and close the file.
 
         Args:
-            seconds: How long to wait for the disk. What is not written then is lost.
+            seconds: How long to wait for the disk. Records that still wait are lost.
         """
         with self._condition:
             self._is_closed = True
@@ -309,7 +309,7 @@ class AuditLog:
 
 
 class _Out:
-    """Where lines go.
+    """Writes lines.
 
     Attributes:
         done: How many of the last lines were written.
@@ -348,7 +348,7 @@ class _File(_Out):
             raise UsageError(f"AuditLog({str(path)!r}): {exc}") from None
 
     def _opened(self) -> int:
-        # What users answer is for nobody else on this machine.
+        # Other users of this machine must not read answers.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         fd = os.open(self._path, flags, 0o600)
         self._id = _file_id(os.fstat(fd))
@@ -386,7 +386,7 @@ def _file_id(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-# ---- what is written ----------------------------------------------------------------
+# ---- the contents of records --------------------------------------------------------
 
 
 def _of_flow(event: str, of: QuestionsAsked | QuestionsAnswered) -> dict[str, JSON]:
@@ -450,7 +450,7 @@ def _name_of(name: str) -> str:
 
 
 def _fitting(value: Any) -> Any:
-    """Return JSON with long texts cut."""
+    """Return JSON with long strings cut."""
     if isinstance(value, str):
         return value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…"
     if isinstance(value, dict):

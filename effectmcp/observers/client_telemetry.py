@@ -18,7 +18,7 @@ from attrs import define
 from .. import __version__
 from ..canonical import JSON
 from ..errors import ProtocolError
-from .conventions import (  # first, as it says which extra is missing
+from .conventions import (  # first: its error names the missing extra
     DURATIONS,
     LINK,
     TRACE_LINK,

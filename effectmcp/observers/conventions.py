@@ -1,6 +1,6 @@
-"""What servers and clients have in common for OpenTelemetry.
+"""The common parts of `telemetry` and `client_telemetry`.
 
-The names are those of the semantic conventions for MCP, which are in development:
+The names are from the semantic conventions for MCP, which are in development:
 https://opentelemetry.io/docs/specs/semconv/gen-ai/mcp/. Other names begin with
 `effectmcp.`.
 """
@@ -50,7 +50,7 @@ __all__ = [
 #: The key in `_meta` of a later round: the trace context of the first one.
 TRACE_LINK: Final = "io.modelcontextprotocol/tracelink"
 
-#: The attribute that says why there is a link.
+#: The attribute with the reason of a link.
 LINK: Final = "effectmcp.link"
 
 #: Boundaries of durations, in seconds, as the conventions propose them.
@@ -88,7 +88,7 @@ _API: Final = "opentelemetry.metrics"
 def context_in(meta: Mapping[str, JSON], base: Context) -> Context:
     """Return the context that a `_meta` carries; `base` if it carries none.
 
-    Whatever a stranger sends there is ignored, if it has another form.
+    Values of another form are ignored.
     """
     carrier = {
         key: value

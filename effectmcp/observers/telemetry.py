@@ -4,8 +4,8 @@
 
     span                        parent                     links
     --------------------------  -------------------------  -------------------------------
-    `tools/call order`          the client's, by `_meta`   the first round's, from round 2
-                                                           on; the transport's, if any
+    `tools/call order`          the client's, by `_meta`   the first round's, after round
+                                                           1; the transport's, if any
     the step `charge`           the request's, the turn's,
                                 or one of the handler's
     `task order`, for a turn    none                       the first round's
@@ -13,8 +13,8 @@
 Later rounds and turns link to the span of the first round on this server. Its context
 travels in the sealed state, so the rounds may reach any process.
 
-Only the API of OpenTelemetry is used. What is recorded, sampled and sent, the SDK
-decides, which the application sets up. Without an SDK, next to nothing is done.
+Only the API of OpenTelemetry is used. The application sets up the SDK, which records,
+samples and sends. Without an SDK, requests are not watched.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ..server.events import (
     TurnBegan,
     TurnEnded,
 )
-from .conventions import (  # first, as it says which extra is missing
+from .conventions import (  # first: its error names the missing extra
     DURATIONS,
     LINK,
     TRACE_LINK,
@@ -106,7 +106,7 @@ class Telemetry:
         self._meters = meter_provider
         self._tracer = trace.get_tracer(_NAME, __version__, tracer_provider)
         self._uris = uris
-        #: What is open: requests by number, turns by the id of their task.
+        #: Open requests by number, and open turns by the id of their task.
         self._open: dict[int | str, _Open] = {}
         self._make_instruments(metrics.get_meter(_NAME, __version__, meter_provider))
 
@@ -318,7 +318,7 @@ class Telemetry:
         open_ = None if owner is None else self._open.get(owner)
         if open_ is None or is_idle(self._provider):
             return
-        # The request's span, or one that the handler has opened since.
+        # The request's span, or a span that the handler has opened since.
         parent = event.context.run(contexts.get_current)
         attributes = {"effectmcp.flow.id": event.flow_id, "effectmcp.key": event.key}
         span = self._tracer.start_span(event.name, parent, attributes=attributes)

@@ -244,7 +244,7 @@ class Server:
 
     @property
     def is_watched(self) -> bool:
-        """Whether an observer wants to hear of what begins now."""
+        """Whether an observer is not idle now."""
         for observer in self.observers:
             is_idle: Callable[[], bool] | None = getattr(observer, "is_idle", None)
             if is_idle is None or not is_idle():
@@ -570,8 +570,8 @@ class Server:
             tag: Only calls of features with this tag.
 
         Raises:
-            SchemaError: If the function is no interceptor, or if both `kind` and `tag` are
-                given.
+            SchemaError: If the function is not an interceptor, or if both `kind` and `tag`
+                are given.
         """
         if kind is not None and kind not in _KINDS:
             raise SchemaError(

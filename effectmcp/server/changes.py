@@ -30,7 +30,8 @@ class Change:
         what: The list that changed, `"resource"` or `"task"`; `"end"` when the server shuts down
             and no further changes follow.
         uri: The URI of the resource that changed, or the id of the task.
-        feature: What was added to a list or removed. Who may not see it, is not told.
+        feature: The feature that was added to a list or removed. Clients that may not see
+            it are not notified.
     """
 
     what: Literal["tools", "prompts", "resources", "resource", "task", "end"]

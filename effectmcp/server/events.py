@@ -1,7 +1,7 @@
 """The events that observers receive: the extension point for logs, metrics and traces.
 
     RequestBegan, RequestEnded       every request, of every method and revision
-    MessageRefused                   a message that is no request
+    MessageRefused                   a message that is not valid JSON-RPC
     RoundBegan, RoundEnded           a request that ran a flow
     RoundRefused, Salvaged           what a state, or an edit of the handler, led to
     StepBegan, StepPerformed         a step, in a request or in a task
@@ -352,7 +352,7 @@ class SessionOpened:
 
 @frozen(kw_only=True)
 class SessionEnded:
-    """A session ended: its client left, or it gave way to another one.
+    """A session ended: its client left, or another session needed its place.
 
     Attributes:
         session: The session's number in this process.
@@ -372,7 +372,7 @@ class TaskCreated:
         task: The id of the task.
         tool: The tool.
         flow_id: The flow's id in hex.
-        principal: The user to whom it belongs.
+        principal: The owner.
         is_new: Whether it did so now. The same request becomes the same task again.
     """
 
@@ -392,7 +392,7 @@ class TurnBegan:
         task: The id of the task.
         tool: The tool.
         flow_id: The flow's id in hex.
-        principal: The user to whom the task belongs.
+        principal: The owner of the task.
         first_trace: The trace context of the request that started the flow.
         context: The context whose copies the handler and its steps run in.
     """

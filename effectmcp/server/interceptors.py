@@ -14,7 +14,7 @@
     change the result             `return attrs.evolve(result, fields={...})`
     answer in its place           `return "closed"`, as the handler would
     refuse                        `raise ToolError(...)` for the model, or `ProtocolError`
-    hear of a failure             `try: ... except`, around the yield
+    handle a failure              `try: ... except`, around the yield
     do something                  `yield from` a step, `Now()`, `Random()`, `Sleep(...)`
 
 Each round of a flow is a call of its own, and `Call.round` counts them; the end of a task
@@ -58,10 +58,10 @@ CallKind: TypeAlias = Literal["tool", "prompt", "resource"]
 class Call:
     """A call of a tool, a prompt or a resource, or one round of it.
 
-    Yield it to have it go on: `result = yield from call`.
+    Yield it to continue with the call: `result = yield from call`.
 
     Attributes:
-        kind: What is called.
+        kind: Whether it is a tool, a prompt or a resource.
         name: The tool or the prompt by name, or the resource by URI.
         tags: The tags of the tool, prompt or resource.
         arguments: The arguments as the client sent them, unchecked; `None` for a
@@ -164,7 +164,7 @@ def checked_interceptors(of: str, functions: Any) -> tuple[Interceptor, ...]:
         functions: The interceptors.
 
     Raises:
-        SchemaError: If one is no generator function of one argument.
+        SchemaError: If one is not a generator function of one argument.
     """
     if callable(functions) or isinstance(functions, (str, bytes)):
         raise SchemaError(f"{of}: give a list of interceptors, not {functions!r}")
@@ -175,7 +175,7 @@ def checked_interceptor(of: str, function: Any) -> Interceptor:
     """Return an interceptor.
 
     Raises:
-        SchemaError: If it is no generator function of one argument.
+        SchemaError: If it is not a generator function of one argument.
     """
     name = getattr(function, "__qualname__", repr(function))
     inner = function
@@ -189,7 +189,7 @@ def checked_interceptor(of: str, function: Any) -> Interceptor:
         )
         hint = "; what it awaits is an async @step" if is_async else ""
         raise SchemaError(
-            f"{of}: {name} is no generator function: write"
+            f"{of}: {name} is not a generator function: write"
             f" `def {getattr(function, '__name__', 'name')}(call: Call) -> Intercepting:`"
             f" with `result = yield from call` in it{hint}"
         )

@@ -1,4 +1,4 @@
-"""Who sees which tools, prompts and resources.
+"""Hide tools, prompts and resources from some users.
 
 A predicate is called for each listed feature and each call, so it must be quick: look up
 what takes long when the user is authenticated. If it raises, the feature is hidden.
@@ -25,7 +25,7 @@ logger = logger_for("effectmcp.server")
 
 @frozen(kw_only=True)
 class Viewer:
-    """Who asks for a list, or calls what is listed there.
+    """The user of a list or a call.
 
     Attributes:
         principal: The authenticated user, if the transport knows one.

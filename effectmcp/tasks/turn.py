@@ -221,7 +221,7 @@ def turn(
 
 @define(eq=False)
 class _Watched:
-    """A turn that observers hear of.
+    """A turn that has observers.
 
     Attributes:
         began: When it began.

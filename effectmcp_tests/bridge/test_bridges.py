@@ -532,7 +532,7 @@ def test_state_keys_are_made_once(
 
 
 def test_interceptors_are_around_calls(host: Host) -> None:
-    """Also around each of their rounds."""
+    """They run around each round."""
     seen: list[tuple[int, str]] = []
 
     def look(call: Call) -> Intercepting:
@@ -552,7 +552,7 @@ def test_interceptors_are_around_calls(host: Host) -> None:
 
 
 def test_features_that_are_hidden_are_refused(host: Host) -> None:
-    """The other server lists what it has to everybody."""
+    """The other server lists all features to all users."""
 
     def tool() -> Flow[str]:
         return (yield from Elicit("Who?", str))

@@ -266,7 +266,7 @@ class TestCalls:
         reply = result(call(serving(few), "wish"))
         assert (reply["isError"], text_of(reply)) == (True, "I may not ask you.")
 
-    def test_it_hears_failures(self) -> None:
+    def test_it_handles_failures(self) -> None:
         heard: list[Exception] = []
 
         def hear(call: Call) -> Intercepting:
@@ -453,7 +453,7 @@ def no_generator(call: Call) -> Any:
     return partial(twice, call)
 
 
-#: Interceptors that are faults, and what the log says of each.
+#: Faulty interceptors, and the words of the log.
 MISUSES: Final[Mapping[Callable[[Call], Any], str]] = {
     twice: "twice yields its call twice",
     nothing: "nothing returns nothing: end it with `return result`",
@@ -511,16 +511,16 @@ def with_default(call: Call, other: str = "x") -> Intercepting:
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
-        (len, "len is no generator function: write `def len\\(call: Call\\)"),
-        (a_coroutine, "a_coroutine is no generator function.*an async @step"),
-        (an_async_generator, "is no generator function.*an async @step"),
-        (no_generator, "is no generator function"),
+        (len, "len is not a generator function: write `def len\\(call: Call\\)"),
+        (a_coroutine, "a_coroutine is not a generator function.*an async @step"),
+        (an_async_generator, "is not a generator function.*an async @step"),
+        (no_generator, "is not a generator function"),
         (two, "two takes one argument, the call"),
-        ("two", "'two' is no generator function"),
+        ("two", "'two' is not a generator function"),
     ],
     ids=lambda one: getattr(one, "__name__", "")[:20] if callable(one) else "",
 )
-def test_functions_that_are_none(function: Any, problem: str) -> None:
+def test_functions_that_are_refused(function: Any, problem: str) -> None:
     app = Server("shop")
     with pytest.raises(SchemaError, match=problem):
         app.intercept(function)
@@ -565,12 +565,12 @@ def test_unknown_kinds() -> None:
 
 @frozen
 class Way:
-    """What an interceptor does, for the oracle.
+    """The behaviour of an interceptor, for the oracle.
 
     Attributes:
-        before: What it does before the call: goes on, answers, or refuses.
-        after: What it does with a result: returns it, changes it, or refuses.
-        failed: What it does with a failure: raises it, or answers.
+        before: Whether it passes the call, answers, or refuses.
+        after: Whether it returns the result, changes it, or refuses.
+        failed: Whether it raises a failure, or answers.
     """
 
     before: str = "pass"
@@ -621,7 +621,7 @@ def made(number: int, way: Way, trace: list[str]) -> Interceptor:
 
 
 def expected(ways: list[tuple[int, Way]], handler: str) -> tuple[list[str], str, bool]:
-    """The oracle: what is traced, the text of the result, and whether it is an error."""
+    """The oracle: the trace, the text of the result, and whether it is an error."""
     trace: list[str] = []
     entered: list[tuple[int, Way]] = []
     text, is_error = ("Hello, you!", False)
@@ -730,6 +730,6 @@ def test_features_come_and_go() -> None:
     assert seen == ["greet"]
 
 
-def test_without_interceptors_there_is_nothing_around() -> None:
+def test_calls_without_interceptors() -> None:
     assert serving().around == {}
     assert serving().is_filtered is False

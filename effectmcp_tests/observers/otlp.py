@@ -49,7 +49,7 @@ class Collected:
 
 @define(eq=False)
 class Collector:
-    """What has been received."""
+    """The spans and metrics that were received."""
 
     url: str = ""
     spans: list[Collected] = field(factory=list)

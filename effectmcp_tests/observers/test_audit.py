@@ -1,4 +1,4 @@
-"""The audit log: what is written of calls, what is masked, and what a bad disk does."""
+"""The audit log: its records, its masks, and bad disks."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def ordered(app: Server) -> None:
 
 
 def test_a_call() -> None:
-    """Who was asked what, in which words, and what was answered; secrets are masked."""
+    """All questions in their words, and all answers; secrets are masked."""
     records = written(ordered)
     flow = records[0]["flow"]
     of = {
@@ -218,14 +218,14 @@ def test_other_requests() -> None:
     }
 
 
-def test_a_message_that_is_none() -> None:
+def test_an_invalid_message() -> None:
     (record,) = written(lambda app: sync.handle(app, "{", ANN))
     record.pop("time")
     assert record == {"event": "message refused", "principal": "ann", "code": -32700}
 
 
 def test_sessions_and_tasks() -> None:
-    """A task is told from its start to its end, with what it asks."""
+    """There is a record for each change of a task, and for its questions."""
 
     def act(app: Server) -> None:
         @app.tool
@@ -296,7 +296,7 @@ JSONS = st.recursive(
 @example({"k": ["x" * 70_000]})
 @example({"k": {"content": {str(n): "x" * 100 for n in range(1_000)}}})
 def test_each_record_is_one_line(answers: Any) -> None:
-    """Whatever a client answers."""
+    """This holds for any answers of a client."""
     stream = io.StringIO()
     with logging_to(stream) as audit:
         audit(
@@ -409,7 +409,7 @@ def full_disk() -> Iterator[Callable[[], None]]:
 
 
 def test_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Requests go on; what is lost is counted, and said in the log and in the file."""
+    """Requests continue. The log and the file report the number of lost records."""
     caplog.set_level(logging.ERROR, "effectmcp")
     path = tmp_path / "audit.jsonl"
     stream = io.StringIO()

@@ -156,7 +156,7 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
         yield found
 
 
-def test_the_picture_is_what_was_collected(collector: Collector) -> None:
+def test_the_picture_shows_the_collected_spans(collector: Collector) -> None:
     (shown,) = re.findall(r"```text\n(client .*?)\n```", PAGE.read_text(), re.DOTALL)
     assert drawn(collector.spans) == shown
 

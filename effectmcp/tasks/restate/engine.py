@@ -131,10 +131,10 @@ class Engine:
         return self._known(service, path, body, {})
 
     def confirm(self, service: str, handler: str, key: str) -> None:
-        """Wait until queries find what was stored for an object before.
+        """Wait until queries find all that the engine has stored for an object.
 
         After a crash, the engine answers queries before it has read its log to the end.
-        Only then does it answer this question, after an invocation that nobody has begun.
+        Only then does it answer this question, about an invocation that does not exist.
         """
         object_ = f"{quote(service)}/{quote(key, safe='')}"
         path = f"/restate/invocation/{object_}/{handler}/nobody/output"

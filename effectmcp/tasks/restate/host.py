@@ -355,7 +355,7 @@ class RestateTasks:
             return None
         found = self._look(id_)
         if found is None:
-            # Whoever is told that a task is unknown gives it up.
+            # A client that reads "not found" gives its task up.
             self.engine.confirm(self.service, CREATE, id_)
             found = self._look(id_)
         return found

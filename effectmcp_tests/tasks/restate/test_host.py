@@ -76,7 +76,7 @@ class Fake:
 
     @property
     def sent(self) -> list[str]:
-        """The targets of all that it is to do."""
+        """The targets of all requests that change something."""
         asked = self.server.asked
         return [one.line for one in asked if not _is_question(one)]
 
