@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import trio
@@ -25,9 +26,10 @@ from effectmcp.client.results import Result
 from effectmcp.observers.client_telemetry import ClientTelemetry
 from effectmcp.state import make_key
 
-from .otlp import Collected, Collector, collecting
+from .otlp import Collector, collecting
+from .picture import drawn, rows_of
 
-PAGE = Path(__file__).parents[2] / "docs/observability.md"
+PICTURE = Path(__file__).parents[2] / "docs/story.svg"
 SERVER = f"{Path(__file__).parent / 'story_server.py'}:app"
 
 
@@ -108,47 +110,6 @@ def told(collector: Collector, tmp_path: Path) -> None:
     provider.shutdown()
 
 
-def drawn(spans: list[Collected]) -> str:
-    """Draw spans as a tree, with their links: without lists, and with the last poll only."""
-    spans = [one for one in spans if one.name != "tools/list"]
-    known = {one.id: one for one in spans}
-    rounds = [one for one in spans if one.attributes.get("effectmcp.round") == 1]
-    (first,) = rounds
-    lines: list[str] = []
-
-    def name_of(one: Collected) -> str:
-        number = one.attributes.get("effectmcp.round")
-        return f"{one.name}, round {number}" if number else one.name
-
-    def lines_of_task(one: Collected) -> bool:
-        at = known.get(one.parent)
-        return at is not None and (at.name == "task order" or lines_of_task(at))
-
-    def draw(one: Collected, depth: int) -> None:
-        head = f"{'   ' * depth}{name_of(one)}"
-        # Any of the two may run the task.
-        of_task = one.name == "task order" or lines_of_task(one)
-        service = "a shop" if of_task else one.service
-        line = f"{service:<8}{head:<36}"
-        to = [known[id_] for _, id_, _ in one.links]
-        if first in to:
-            line += " ─▶ round 1"
-        elif to:
-            line += " ─▶ the client's first request"
-        lines.append(line.rstrip())
-        for child in sorted(spans, key=lambda each: each.began):
-            if child.parent == one.id:
-                draw(child, depth + 1)
-
-    roots = [one for one in spans if one.parent not in known]
-    polls = [one for one in roots if one.name == "tasks/get"]
-    # A client polls as often as it takes: the last time is enough.
-    kept = [one for one in roots if one not in polls[:-1]]
-    for root in sorted(kept, key=lambda one: one.began):
-        draw(root, 0)
-    return "\n".join(lines)
-
-
 @pytest.fixture(scope="module")
 def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
     with collecting() as found:
@@ -157,18 +118,20 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
 
 
 def test_the_picture_shows_the_collected_spans(collector: Collector) -> None:
-    (shown,) = re.findall(r"```text\n(client .*?)\n```", PAGE.read_text(), re.DOTALL)
-    assert drawn(collector.spans) == shown
+    """Write it anew with `python -m effectmcp_tests.observers.test_story`."""
+    assert drawn(rows_of(collector.spans)) == PICTURE.read_text()
 
 
 def test_it_is_one_story(collector: Collector) -> None:
     """From each span, parents and links lead to the client's first request."""
-    known = {one.id: one for one in collector.spans}
+    spans = [one for one in collector.spans if one.name != "tools/list"]
+    known = {one.id: one for one in spans}
     (first,) = [
-        one for one in collector.spans if one.service == "client" and not one.links
+        one
+        for one in spans
+        if one.name == "tools/call order" and not one.parent and not one.links
     ]
-    assert first.name == "tools/call order"
-    for one in collector.spans:
+    for one in spans:
         at, seen = one, set()
         while at.id != first.id:
             assert at.id not in seen
@@ -186,3 +149,14 @@ def test_metrics_arrive(collector: Collector) -> None:
         "effectmcp.tasks.active",
         "effectmcp.tasks.ended",
     }
+
+
+def main() -> None:
+    """Draw the picture anew."""
+    with collecting() as found, TemporaryDirectory() as folder:
+        told(found, Path(folder))
+        PICTURE.write_text(drawn(rows_of(found.spans)))
+
+
+if __name__ == "__main__":
+    main()
