@@ -12,10 +12,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -67,6 +69,9 @@ MASK: Final = "***"
 
 #: The methods of calls. Other requests are not logged, unless they fail.
 _CALLS: Final = ("tools/call", "prompts/get", "resources/read")
+
+#: Seconds for which records are gathered for one write.
+_GATHERING: Final = 0.05
 
 #: Seconds between two tries to write to a disk that refuses.
 _AGAIN: Final = 1.0
@@ -153,7 +158,8 @@ class AuditLog:
             else:
                 self._waiting.append(line)
                 self._size = size
-                self._condition.notify()
+                if len(self._waiting) == 1:
+                    self._condition.notify()
 
     def close(self, seconds: float = 5.0) -> None:
         """Write what waits, and close the file.
@@ -277,6 +283,9 @@ class AuditLog:
                     self._condition.wait()
                 if not self._waiting and not self._unsaid:
                     break
+                if not self._is_closed:
+                    # A thread that wakes for each record costs more than the record.
+                    self._condition.wait(_GATHERING)
                 lines, unsaid = list(self._waiting), self._unsaid
                 # They keep their places until they are written: a disk that waits must
                 # not make the memory grow.
@@ -357,17 +366,16 @@ class _File(_Out):
     def write(self, lines: list[str]) -> None:
         self.done = 0
         self._follow()
-        for one in lines:
-            data = f"{one}\n".encode("ascii")
+        data = "".join(f"{one}\n" for one in lines).encode("ascii")
+        # Other processes may append to the file, too.
+        with _locked(self._fd):
             before = os.fstat(self._fd).st_size
-            try:
-                count = os.write(self._fd, data)
-                if count < len(data):
-                    raise OSError("only a part was written: the disk is full")
-            except OSError:
-                os.ftruncate(self._fd, before)
-                raise
-            self.done += 1
+            count = os.write(self._fd, data)
+            if count < len(data):
+                whole = data.rfind(b"\n", 0, count) + 1
+                os.ftruncate(self._fd, before + whole)
+                self.done = data.count(b"\n", 0, whole)
+                raise OSError("only a part was written: the disk is full")
 
     def _follow(self) -> None:
         try:
@@ -380,6 +388,20 @@ class _File(_Out):
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+@contextmanager
+def _locked(fd: int) -> Iterator[None]:
+    if sys.platform == "win32":
+        yield  # where no second process can serve the same address
+        return
+    import fcntl
+
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def _file_id(found: os.stat_result) -> tuple[int, int]:

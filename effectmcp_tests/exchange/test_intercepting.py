@@ -733,3 +733,60 @@ def test_features_come_and_go() -> None:
 def test_calls_without_interceptors() -> None:
     assert serving().around == {}
     assert serving().is_filtered is False
+
+
+# ---- counting rounds ----------------------------------------------------------------
+
+
+class TestOpenFlows:
+    """An interceptor counts the calls that wait for answers, and refuses some."""
+
+    def limited(self, most: int) -> tuple[Server, dict[str, int]]:
+        waiting: dict[str, int] = {}
+
+        def count(call: Call) -> Intercepting:
+            assert call.flow_id is not None
+            if not call.is_first:
+                waiting[call.flow_id] -= 1
+            result = yield from call
+            if isinstance(result, InputNeeded):
+                if sum(waiting.values()) >= most:
+                    raise ProtocolError(-32000, "Too many calls wait for answers")
+                waiting[call.flow_id] = waiting.get(call.flow_id, 0) + 1
+            return result
+
+        app = Server("shop", keys=KEYS)
+
+        @app.tool(interceptors=[count])
+        def wish(rounds: int = 1) -> Flow[str]:
+            for number in range(rounds):
+                yield from Elicit(f"Number {number}?", str)
+            return "done"
+
+        return app, waiting
+
+    def test_interim_results_are_counted_for_each_flow(self) -> None:
+        app, waiting = self.limited(9)
+        arguments = {"rounds": 2}
+        first = call(app, "wish", arguments=arguments)
+        assert list(waiting.values()) == [1]
+        second = again(app, first, arguments=arguments)
+        assert list(waiting.values()) == [1]
+        call(app, "wish")
+        assert list(waiting.values()) == [1, 1]
+        assert words(again(app, second, arguments=arguments)) == "done"
+        assert list(waiting.values()) == [0, 1]
+
+    def test_an_interim_result_is_replaced_by_an_error(self) -> None:
+        """The state that the round had sealed is never sent."""
+        app, waiting = self.limited(2)
+        first, _ = call(app, "wish"), call(app, "wish")
+        reply = call(app, "wish")
+        assert reply.message is not None
+        assert reply.message["error"] == {
+            "code": -32000,
+            "message": "Too many calls wait for answers",
+        }
+        assert words(again(app, first)) == "done"
+        assert result(call(app, "wish"))["resultType"] == "input_required"
+        assert sum(waiting.values()) == 2

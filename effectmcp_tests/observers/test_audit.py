@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import multiprocessing
 import resource
 import signal
 import threading
@@ -36,6 +37,7 @@ NOW = 1_795_176_000.25
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that refuses is tried again soon."""
     monkeypatch.setattr("effectmcp.observers.audit._AGAIN", 0.01)
+    monkeypatch.setattr("effectmcp.observers.audit._GATHERING", 0.0)
 
 
 ANN = Peer(principal="ann")
@@ -447,6 +449,27 @@ def test_a_disk_that_takes_half_a_line(tmp_path: Path) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
             signal.signal(signal.SIGXFSZ, ignored)
         until(lambda: len(lines(path)) == 2)
+
+
+def test_processes_share_a_file(tmp_path: Path) -> None:
+    """As the processes of `--workers` do."""
+    path = tmp_path / "audit.jsonl"
+    others = [
+        multiprocessing.get_context("spawn").Process(target=note_to, args=(path, 500))
+        for _ in range(2)
+    ]
+    for one in others:
+        one.start()
+    note_to(path, 500)
+    for one in others:
+        one.join(60)
+    assert len(lines(path)) == 1_500
+
+
+def note_to(path: Path, number: int) -> None:
+    audit = AuditLog(path)
+    note(audit, number)
+    audit.close(60)
 
 
 class SlowStream(io.StringIO):
