@@ -27,6 +27,7 @@ from ..logs import logger_for
 from ..protocol.modern import request_of
 from ..server.events import (
     Event,
+    HttpRefused,
     MessageRefused,
     QuestionsAnswered,
     QuestionsAsked,
@@ -214,6 +215,12 @@ class AuditLog:
                     "event": "message refused",
                     "principal": event.principal,
                     "code": event.code,
+                }
+            case HttpRefused():
+                return {
+                    "event": "http refused",
+                    "status": event.status,
+                    "address": event.address,
                 }
             case SessionOpened():
                 return {

@@ -27,6 +27,7 @@ from .. import __version__
 from ..server.events import (
     TRACE,
     Event,
+    HttpRefused,
     QuestionsAsked,
     RequestBegan,
     RequestEnded,
@@ -155,6 +156,9 @@ class Telemetry:
         self._refused = meter.create_counter(
             "effectmcp.states.refused", "{state}", "States that could not be used."
         )
+        self._http = meter.create_counter(
+            "effectmcp.http.refused", "{request}", "Requests that HTTP refused."
+        )
         self._divergences = meter.create_counter(
             "effectmcp.divergences",
             "{flow}",
@@ -200,6 +204,8 @@ class Telemetry:
                 self._divergences.add(1, {"effectmcp.outcome": "salvaged"})
             case SessionEnded(seconds=seconds):
                 self._sessions.record(seconds)
+            case HttpRefused(status=status):
+                self._http.add(1, {"http.response.status_code": status})
             case TaskCreated(is_new=True, tool=tool):
                 labels = {"effectmcp.task.status": "working", "gen_ai.tool.name": tool}
                 self._active.add(1, labels)

@@ -20,6 +20,7 @@ from .changes import Change, Changes
 from .events import (
     TRACE,
     Event,
+    HttpRefused,
     MessageRefused,
     Observer,
     QuestionsAnswered,
@@ -60,6 +61,7 @@ __all__ = [
     "Completion",
     "Event",
     "Finished",
+    "HttpRefused",
     "InputNeeded",
     "Intercepting",
     "Interceptor",

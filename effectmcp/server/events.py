@@ -2,6 +2,7 @@
 
     RequestBegan, RequestEnded       every request, of every method and revision
     MessageRefused                   a message that is not valid JSON-RPC
+    HttpRefused                      an HTTP request that carries no message
     RoundBegan, RoundEnded           a request that ran a flow
     RoundRefused, Salvaged           what a state, or an edit of the handler, led to
     StepBegan, StepPerformed         a step, in a request or in a task
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TRACE",
     "Event",
+    "HttpRefused",
     "MessageRefused",
     "Observer",
     "QuestionsAnswered",
@@ -148,6 +150,19 @@ class MessageRefused:
     principal: str | None
     code: int
     problem: str
+
+
+@frozen(kw_only=True)
+class HttpRefused:
+    """HTTP refused a request: its host, its user, its form or its size.
+
+    Attributes:
+        status: The HTTP status, such as 401 or 403.
+        address: The address that it came from; `None` if unknown.
+    """
+
+    status: int
+    address: str | None
 
 
 # ---- flows --------------------------------------------------------------------------
@@ -429,6 +444,7 @@ Event: TypeAlias = (
     RequestBegan
     | RequestEnded
     | MessageRefused
+    | HttpRefused
     | RoundBegan
     | RoundEnded
     | RoundRefused

@@ -35,7 +35,7 @@ from attrs import field, frozen, validators
 
 from ..exchange.shares import Holding, Shares, party_of
 from ..logs import logger_for
-from .conversation import Conversation, Endpoint, Judged, judge
+from .conversation import Conversation, Endpoint, Judged, judge, tell_refusal
 from .hosting import Gone, Work, converse
 from .http1 import MalformedHttp, Plain, RequestHead, SeenHeads, Wire, open_wire
 from .open_files import files
@@ -562,7 +562,9 @@ class Connection:
     def _judge(self, head: Head) -> Judged | Send:
         """Judge a head, and remember the result if the same head may come again."""
         judged = judge(self._shared.endpoint, head)
-        if isinstance(judged, Judged) and isinstance(self._wire, Plain):
+        if isinstance(judged, Send):
+            tell_refusal(self._shared.endpoint, judged, self._peer)
+        elif isinstance(self._wire, Plain):
             self._judged.keep(judged)
         return judged
 

@@ -50,9 +50,11 @@ from ..canonical import JSON
 from ..drivers.turns import LONG, TURNS
 from ..exchange.commands import Incoming, Peer, Reply
 from ..exchange.shares import Budget, Holding, Shares, party_of
+from ..exchange.telling import tell
 from ..logs import logger_for
 from ..protocol.jsonrpc import encode, internal_error, read_message
 from ..records import record
+from ..server.events import HttpRefused
 from .sessions import SESSION_ID, Sessions, Stream
 from .web import (
     JSON_TYPE,
@@ -91,6 +93,7 @@ __all__ = [
     "Read",
     "Receive",
     "judge",
+    "tell_refusal",
 ]
 
 logger = logger_for("effectmcp.server")
@@ -185,6 +188,19 @@ def judge(endpoint: Endpoint, head: Head) -> Judged | Send:
     # Many hosts would send a body, and clients take it for the next response.
     length = ("Content-Length", str(len(judged.data)))
     return Send(judged.status, (*judged.headers, length))
+
+
+def tell_refusal(endpoint: Endpoint, answer: Send, address: str | None) -> None:
+    """Tell observers of a request that HTTP refuses.
+
+    Args:
+        endpoint: The server.
+        answer: The response.
+        address: The address that the request came from.
+    """
+    app, status = endpoint.app, answer.status
+    if app.observers and status is not None and status >= 400:
+        tell(app, HttpRefused(status=status, address=address))
 
 
 def _judge(endpoint: Endpoint, head: Head) -> Judged | Send:
@@ -322,7 +338,8 @@ class Conversation:
         head, endpoint = self._head, self.endpoint
         judged = judge(endpoint, head) if isinstance(head, Head) else head
         if isinstance(judged, Send):
-            return self._send(judged)
+            # A host that judges heads itself has told of it.
+            return self._send(judged) if head is judged else self._refused(judged)
         self._judged, self.fields = judged, judged.fields
         find = self._find
         if find is None and endpoint.site.authenticate is not None:
@@ -345,7 +362,7 @@ class Conversation:
         if sessions is not None and "mcp-session-id" in headers:
             admitted = sessions.admit(peer)
             if isinstance(admitted, Send):
-                return self._send(admitted)
+                return self._refused(admitted)
             peer = admitted
         self._peer = peer
         if head.method == "POST":
@@ -372,7 +389,7 @@ class Conversation:
             return self._refuse(405, "there are no streams here", ("Allow", "POST"))
         found = sessions.find_stream(peer.session, headers)
         if isinstance(found, Send):
-            return self._send(found)
+            return self._refused(found)
         self._state = "begun"
         if endpoint.site.proxies and not self._takes_place():
             return self._busy("the server has too many streams")
@@ -612,7 +629,14 @@ class Conversation:
         return self._refuse(503, f"{problem}; come back later", _RETRY_AFTER)
 
     def _refuse(self, status: int, problem: str, *fields: tuple[str, str]) -> Send:
-        return self._send(refusal(status, problem, *fields))
+        return self._refused(refusal(status, problem, *fields))
+
+    def _refused(self, answer: Send) -> Send:
+        """Send an answer that is not from the exchange; tell observers of a refusal."""
+        head = self._judged.head if self._judged is not None else self._head
+        address = head.peer if isinstance(head, Head) else None
+        tell_refusal(self.endpoint, answer, address)
+        return self._send(answer)
 
     def _send(self, answer: Send) -> Send:
         self._state = "over"

@@ -25,7 +25,7 @@ from effectmcp.drivers import sync
 from effectmcp.errors import UsageError
 from effectmcp.exchange.commands import Peer
 from effectmcp.observers.audit import MASK, SECRETS, AuditLog, masked
-from effectmcp.server.events import QuestionsAnswered, TurnEnded
+from effectmcp.server.events import HttpRefused, QuestionsAnswered, TurnEnded
 
 from ..tasks.simulated import Host, accepted, new
 from ..wire import KEYS, call, refused, result, said, send
@@ -224,6 +224,15 @@ def test_an_invalid_message() -> None:
     (record,) = written(lambda app: sync.handle(app, "{", ANN))
     record.pop("time")
     assert record == {"event": "message refused", "principal": "ann", "code": -32700}
+
+
+def test_http() -> None:
+    records = written(
+        lambda app: app.observers[0](HttpRefused(status=401, address="x"))
+    )
+    assert [(one["event"], one["status"], one["address"]) for one in records] == [
+        ("http refused", 401, "x")
+    ]
 
 
 def test_sessions_and_tasks() -> None:

@@ -24,7 +24,7 @@ from effectmcp.exchange.shares import Budget, Shares
 from effectmcp.protocol.jsonrpc import Request
 from effectmcp.protocol.legacy import Hello
 from effectmcp.protocol.revisions import HANDSHAKES
-from effectmcp.server import Server
+from effectmcp.server import Event, HttpRefused, Server
 from effectmcp.transports import conversation
 from effectmcp.transports.conversation import (
     Begin,
@@ -33,6 +33,7 @@ from effectmcp.transports.conversation import (
     Identify,
     Read,
     Receive,
+    judge,
 )
 from effectmcp.transports.web import PIECE, Head, Send, Site, length_of
 
@@ -184,6 +185,42 @@ def test_failed_authentication_by_the_host(
     assert (("WWW-Authenticate", "Bearer") in answer.headers) is (status == 401)
     assert ("a bug" in caplog.text) is (status == 500)
     caplog.clear()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 403),
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Length": "x"}, 400),
+        ({"Mcp-Session-Id": "unknown"}, 404),
+    ],
+)
+def test_observers_are_told_of_refusals(headers: dict[str, str], status: int) -> None:
+    table = Table()
+    seen: list[Event] = []
+    table.sessions.app.observers = (seen.append,)
+    endpoint = Endpoint(app=table.sessions.app, site=Site(), sessions=table.sessions)
+    asked = {**FIELDS, **headers}
+    for address in ("10.0.0.9", None):
+        head = Head("POST", "/mcp", asked.items(), "127.0.0.1", address)
+        assert status_of(Conversation(endpoint, head).judge()) == status
+        assert seen.pop() == HttpRefused(status=status, address=address)
+
+
+def test_observers_are_not_told_of_other_answers() -> None:
+    table = Table()
+    seen: list[Event] = []
+    table.sessions.app.observers = (seen.append,)
+    head = table.talk().judge()
+    assert isinstance(head, Receive)
+    assert status_of(table.talk("OPTIONS").judge()) == 204
+    refused = judge(
+        Endpoint(app=table.sessions.app, site=Site()), Head("POST", "/x", (), None)
+    )
+    assert isinstance(refused, Send)
+    told = Conversation(Endpoint(app=table.sessions.app, site=Site()), refused).judge()
+    assert (status_of(told), seen) == (404, [])
 
 
 # ---- sessions -----------------------------------------------------------------------
