@@ -68,11 +68,19 @@ def make_key(entropy: bytes) -> str:
 
 @define(eq=False, repr=False)
 class Key:
-    """One key of the ring, with its subkeys derived beforehand."""
+    """One key of the ring, with its subkeys derived beforehand.
+
+    Attributes:
+        signer: Signs states.
+        cipher: Encrypts them.
+        binding: The key of the digests in them.
+        name: A name for logs. It is derived as the subkeys are, so it reveals nothing.
+    """
 
     signer: Signer
     cipher: AESSIV
     binding: bytes
+    name: str
 
     @classmethod
     def derive(cls, secret: bytes) -> Key:
@@ -81,6 +89,7 @@ class Key:
             _Signer(_subkey(secret, b"sign", 32)),
             AESSIV(_subkey(secret, b"encrypt", 64)),
             _subkey(secret, b"bind", 32),
+            _subkey(secret, b"name", 4).hex(),
         )
 
 
@@ -149,8 +158,10 @@ class Keys:
         # Without the keys, as this ends up in logs.
         return f"<Keys: {len(self._ring)}{', readable' if self.readable else ''}>"
 
-    def __len__(self) -> int:
-        return len(self._ring)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the keys for logs, in their order; the last one seals."""
+        return tuple(key.name for key in self._ring)
 
     def wrap(self, data: bytes) -> str:
         """Encrypt (unless the ring is readable) and sign `data`; return the token."""

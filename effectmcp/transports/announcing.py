@@ -99,10 +99,10 @@ def _keys_of(app: Server) -> str:
         return "none, so no handler may ask"
     if keys.source == RANDOM:
         return "a random one of this process: states do not outlive it"
-    # Only the number: nothing that is computed from a key belongs in a log.
-    number = "1 key" if len(keys) == 1 else f"{len(keys)} keys"
-    form = ", and clients can read their states" if keys.readable else ""
-    return f"{number} from {keys.source or 'Server(keys=)'}{form}"
+    *older, sealing = keys.names
+    opens = f", and {_listed(older)} to open older states" if older else ""
+    form = "; clients can read their states" if keys.readable else ""
+    return f"{sealing}{opens}, from {keys.source or 'Server(keys=)'}{form}"
 
 
 def place_of(tasks: TaskHost) -> str:

@@ -73,7 +73,7 @@ def test_server_and_its_place(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_keys_are_counted_and_not_shown(
+def test_keys_are_named_and_not_shown(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = [make_key(secrets.token_bytes(32)) for _ in range(2)]
@@ -81,10 +81,14 @@ def test_keys_are_counted_and_not_shown(
     given, own = Server("shop"), Server("shop", keys=Keys(texts[0], readable=True))
     for app in (given, own):
         ensure_keys(app, is_alone=True)
-    assert announced(given, caplog)[3] == f"its keys: 2 keys from {VARIABLE}"
-    assert announced(own, caplog)[3] == (
-        "its keys: 1 key from Server(keys=), and clients can read their states"
+    old, new = Keys(*texts).names
+    assert announced(given, caplog)[3] == (
+        f"its keys: {new}, and {old} to open older states, from {VARIABLE}"
     )
+    assert announced(own, caplog)[3] == (
+        f"its keys: {old}, from Server(keys=); clients can read their states"
+    )
+    assert not any(one in caplog.text for one in texts)
     monkeypatch.delenv(VARIABLE)
     alone = Server("shop")
     ensure_keys(alone, is_alone=True)

@@ -20,7 +20,7 @@ import trio
 from effectmcp import UsageError
 from effectmcp.errors import KeysError
 from effectmcp.log_lines import LogSettings
-from effectmcp.state import make_key
+from effectmcp.state import Keys, make_key
 from effectmcp.transports import workers
 from effectmcp.transports.http import Limits
 from effectmcp.transports.sockets import bind
@@ -214,11 +214,12 @@ async def test_workers_are_announced_by_their_supervisor(
     async with working(target, n=1, log=log, shutdown=shutdown) as port:
         await until(port, bool)
         shutdown.set()
+    (name,) = Keys(KEY).names
     assert caplog.messages[:4] == [
         "shop (version 0) on trio: 2 tools, 0 prompts, 0 resources, 0 templates",
         f"shop is served at http://127.0.0.1:{port}/mcp",
         "its clients: anonymous, of this machine only",
-        "its keys: 1 key from EFFECTMCP_STATE_KEYS",
+        f"its keys: {name}, from EFFECTMCP_STATE_KEYS",
     ]
     # Its process logs in the same form, and announces nothing.
     found = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
