@@ -477,7 +477,12 @@ class Run:
             detached=self._flow.detached,
         )
         self._one = single_sequence(
-            self._flow, journal, self.salvaged, Generation, is_first=True
+            self._flow,
+            journal,
+            self.salvaged,
+            Generation,
+            is_first=True,
+            base=self._one.base,
         )
         return self._start()
 

@@ -13,6 +13,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any
 
@@ -2475,3 +2476,26 @@ def test_round_that_has_ended_is_freed_at_once(before: Any) -> None:
         assert freed() is None
     finally:
         gc.enable()
+
+
+def test_a_restart_runs_in_the_context_of_the_run() -> None:
+    """L1: what the handler has set before the restart is gone, as in a new call."""
+    place: ContextVar[str] = ContextVar("place", default="nowhere")
+    seen: list[str] = []
+
+    def handler(number: int = 0) -> Flow[str]:
+        seen.append(place.get())
+        place.set("in the handler")
+        if number < 1:
+            yield from Restart(handler, number + 1)
+        return place.get()
+
+    def begin() -> Run:
+        place.set("around")
+        return Run(handler, flow_id=FLOW_ID)
+
+    run = copy_context().run(begin)
+    stop = run.start()
+    assert isinstance(stop, Returned)
+    assert seen == ["around", "around"]
+    assert place.get() == "nowhere"
