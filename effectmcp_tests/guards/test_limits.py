@@ -265,9 +265,8 @@ def test_the_wait_that_is_told_is_enough(
     """A model that comes back when it was told to is let in; a second less is too early."""
     clock = Clock()
     app = serving(limit_rate(calls, seconds=seconds, clock=clock))
-    for _ in range(int(calls) + more):
-        said_text = says(call(app, "greet"))
-    words = said_text.removeprefix("Too many calls: try again in ")
+    replies = [says(call(app, "greet")) for _ in range(int(calls) + more)]
+    words = replies[-1].removeprefix("Too many calls: try again in ")
     wait = int(words.removesuffix(" seconds."))
     assert wait <= max(1, seconds / calls + 1)
     clock.more = wait
@@ -288,11 +287,10 @@ class TestOpen:
         app = serving(limit_open(1))
         asked = call(app, "wish")
         assert says(call(app, "wish")) == OPEN.format(1)
-        for _ in range(3):  # a fork is no other call
-            again = answered(app, asked)
-            assert says(again) == "asks"
+        forks = [answered(app, asked) for _ in range(3)]  # it is the same call
+        assert [says(one) for one in forks] == ["asks"] * 3
         assert says(call(app, "wish")) == OPEN.format(1)
-        assert says(answered(app, again, {})) == "Rome"
+        assert says(answered(app, forks[0], {})) == "Rome"
         assert says(call(app, "wish")) == "asks"
 
     def test_a_resumed_round_is_let_in_where_nothing_was_counted(self) -> None:
@@ -322,7 +320,7 @@ class TestOpen:
 
     def test_one_that_becomes_a_task_is_closed(self) -> None:
         app = serving(limit_open(1), tasks=Rows())
-        how = {"arguments": {"how": "task"}, "capabilities": FOLLOWS}
+        how: dict[str, Any] = {"arguments": {"how": "task"}, "capabilities": FOLLOWS}
         asked = call(app, "wish", **how)
         assert says(call(app, "wish")) == OPEN.format(1)
         assert result(answered(app, asked, **how))["resultType"] == "task"
