@@ -489,12 +489,14 @@ class Client:
     ) -> TracedRequest | None:
         if self._tracing is None:
             return None
+        line = self._line
+        spoken = line if isinstance(line, HandshakeAdapter) else self.profile
         traced = self._tracing.begin(
             method,
             params,
-            version=self.profile.version,
+            version=spoken.version,
             first=trail.first,
-            is_http=self._line.has_headers,
+            is_http=self._channel.has_headers,
         )
         trail.first = trail.first or traced.trace
         return traced

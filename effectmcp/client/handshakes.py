@@ -225,6 +225,11 @@ class HandshakeAdapter:
         self._tasks = SessionTasks(self, task_tools)
 
     @property
+    def version(self) -> str:
+        """The revision that the session speaks."""
+        return self._headers[_VERSION]
+
+    @property
     def retries(self) -> bool:
         """Whether the session speaks the drafts, in which calls are retried."""
         return self._headers[_VERSION] == DRAFT.version

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import OrderedDict
@@ -81,9 +82,9 @@ def _key_of(call: Call, *, shared: bool) -> bytes | None:
 
 @define
 class _Result:
-    fields: Mapping[str, JSON]
+    #: As JSON: nobody who has the result can change what is kept.
+    fields: bytes
     until: float
-    size: int
 
 
 @define(eq=False)
@@ -104,20 +105,22 @@ class _Kept:
                 self._drop(key)
                 return None
             self._results.move_to_end(key)
-            return found.fields
+            text = found.fields
+        fields: Mapping[str, JSON] = json.loads(text)
+        return fields
 
     def put(self, key: bytes, fields: Mapping[str, JSON], until: float) -> None:
-        size = len(encode(fields))
-        if size > self._memory // 8:
+        text = encode(fields)
+        if len(text) > self._memory // 8:
             return
         with self._lock:
             self._drop(key)
-            self._results[key] = _Result(fields, until, size)
-            self._size += size
+            self._results[key] = _Result(text, until)
+            self._size += len(text)
             while self._size > self._memory:
                 self._drop(next(iter(self._results)))
 
     def _drop(self, key: bytes) -> None:
         found = self._results.pop(key, None)
         if found is not None:
-            self._size -= found.size
+            self._size -= len(found.fields)

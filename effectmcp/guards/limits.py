@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator
 from typing import Any, Final, TypeAlias
@@ -52,10 +53,10 @@ def limit_rate(
     Raises:
         UsageError: If no call would ever be allowed.
     """
-    if not calls >= 1 or not seconds > 0:
+    if not 1 <= calls < math.inf or not 0 < seconds < math.inf:
         raise UsageError(
             f"limit_rate({calls!r}, seconds={seconds!r}): give 1 call or more, and more"
-            " than 0 seconds"
+            " than 0 seconds; neither is infinite"
         )
     kept: LimitStore = MemoryLimits() if store is None else store
 
@@ -73,7 +74,7 @@ def limit_rate(
             )
             if wait > 0:
                 raise ToolError(
-                    f"Too many calls: try again in {max(1, round(wait + 0.5))} seconds."
+                    f"Too many calls: try again in {math.ceil(wait)} seconds."
                 )
         result = yield from call
         return result

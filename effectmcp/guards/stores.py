@@ -52,7 +52,8 @@ class MemoryLimits:
         # A clock that was set back adds no tokens.
         passed = max(0.0, now - bucket.at)
         bucket.tokens = min(tokens, bucket.tokens + passed * tokens / seconds)
-        bucket.at = max(now, bucket.at)
+        # Or one that was set right would keep a user waiting until it was there again.
+        bucket.at = now
         wait = 0.0
         if bucket.tokens >= 1:
             bucket.tokens -= 1

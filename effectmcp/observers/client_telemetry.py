@@ -67,8 +67,8 @@ class _Request:
         span = self._span
         if problem is not None:
             span.set_attribute("error.type", problem)
-            message = error.message if isinstance(error, ProtocolError) else None
-            span.set_status(Status(StatusCode.ERROR, message))
+            # Without its message, which may repeat what the client sent.
+            span.set_status(Status(StatusCode.ERROR))
         if isinstance(error, ProtocolError):
             span.set_attribute("rpc.response.status_code", str(error.code))
         span.end()

@@ -7,7 +7,8 @@ https://opentelemetry.io/docs/specs/semconv/gen-ai/mcp/. Other names begin with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ..canonical import JSON
@@ -59,7 +60,7 @@ DURATIONS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 3
 #: The keys in `_meta` that carry a context (2026-07-28, `_meta`, OpenTelemetry).
 _KEYS: Final = ("traceparent", "tracestate", "baggage")
 
-#: Characters of such a value: headers have the same limit (W3C Baggage, Limits).
+#: Characters of a baggage: headers have the same limit (W3C Baggage, Limits).
 _LONGEST: Final = 8_192
 
 #: Characters of a client's text in an attribute.
@@ -92,10 +93,49 @@ def context_in(meta: Mapping[str, JSON], base: Context) -> Context:
     """
     carrier = {
         key: value
-        for key in _KEYS
-        if isinstance(value := meta.get(key), str) and len(value) <= _LONGEST
+        for key, is_well_formed in _FORMS.items()
+        if isinstance(value := meta.get(key), str) and is_well_formed(value)
     }
     return extract(carrier, base) if carrier else base
+
+
+def _is_parent(value: str) -> bool:
+    return len(value) <= _LONGEST_TEXT and _PARENT.fullmatch(value) is not None
+
+
+def _is_state(value: str) -> bool:
+    members = value.split(",")
+    return (
+        len(value) <= 512
+        and len(members) <= 32
+        and all(_STATE.fullmatch(one.strip(" \t")) for one in members)
+    )
+
+
+def _is_baggage(value: str) -> bool:
+    members = value.split(",")
+    return (
+        len(value) <= _LONGEST
+        and len(members) <= 180
+        and all(len(one) <= 4_096 and _BAGGAGE.fullmatch(one) for one in members)
+    )
+
+
+#: The forms of these values (W3C Trace Context, W3C Baggage). The API checks them, too,
+#: but it logs what has another form: a stranger could fill the log.
+_FORMS: Final[Mapping[str, Callable[[str], bool]]] = {
+    "traceparent": _is_parent,
+    "tracestate": _is_state,
+    "baggage": _is_baggage,
+}
+_PARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+_STATE: Final = re.compile(
+    r"([a-z][-_*/0-9a-z]{0,255}|[a-z0-9][-_*/0-9a-z]{0,240}@[a-z][-_*/0-9a-z]{0,13})"
+    r"=[ -+\--<>-~]{0,255}[!-+\--<>-~]"
+)
+_TOKEN: Final = r"[ \t]*[!#-'*+.0-9A-Z^-z|~-]+[ \t]*"
+_VALUE: Final = r"[ \t]*([!#-+\--:<-\[\]-~]+[ \t]*)?"
+_BAGGAGE: Final = re.compile(f"{_TOKEN}={_VALUE}(;{_TOKEN}(={_VALUE})?)*")
 
 
 def sendable() -> dict[str, str]:

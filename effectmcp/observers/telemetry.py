@@ -279,7 +279,8 @@ class Telemetry:
             span.set_attribute("effectmcp.error", event.error)
         if error is not None:
             span.set_attribute("error.type", error)
-            span.set_status(Status(StatusCode.ERROR, event.message))
+            # Without its message, which may repeat what the client sent.
+            span.set_status(Status(StatusCode.ERROR))
         span.end()
 
     # ---- flows ----------------------------------------------------------------------
