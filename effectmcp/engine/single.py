@@ -9,7 +9,6 @@ sequence as it is, with its generator (docs/internals/replay.md#b1).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define
@@ -59,7 +58,7 @@ def single_sequence(
         is_first: Whether no earlier run has started it.
     """
     number = journal.generation
-    root = Sequence("", copy_context(), list(journal.entries), Rows(number))
+    root = Sequence("", flow.context.copy(), list(journal.entries), Rows(number))
     places = Places(dict(journal.places), number)
     answers = Answers(places, flow)
     if journal.pool:
