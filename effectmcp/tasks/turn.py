@@ -731,6 +731,7 @@ class _Turn:
                     row.caller,
                     row.arguments,
                     run.journal.rounds + 1,
+                    None if self._watched is None else self._watched.variables,
                     fields_of_end,
                 )
                 fields = yield from self._performed(going)
