@@ -285,6 +285,7 @@ class _Turn:
     _watched: _Watched | None = None
 
     def play(self) -> Turn:
+        was = _status_of(self._row)  # mail may have a parked task tried again
         yield from self._look()
         if not self._app.is_watched:
             return (yield from self._play())
@@ -312,7 +313,7 @@ class _Turn:
                     task=row.id,
                     tool=row.tool,
                     status=status,
-                    was=_status_of(row),
+                    was=was,
                     seconds=self._now - self._watched.began,
                 ),
             )
