@@ -684,9 +684,9 @@ class FlowCall:
             stop = round_.stop
         for report in round_.run.salvaged:
             logger.warning("%s: %s", self._target, report)
-            tell(
-                self._context.app, Salvaged(flow_id=round_.flow_id.hex(), report=report)
-            )
+            if self._context.watched is not None:
+                event = Salvaged(flow_id=round_.flow_id.hex(), report=report)
+                tell(self._context.app, event)
         return stop
 
     def _ask(
