@@ -96,7 +96,10 @@ def handle(
         case _:
             if app.taps:
                 tap(app, peer, "in", read.message)
-            return hear_response(read, peer)
+            heard = hear_response(read, peer)
+            if app.taps and heard.message is not None:
+                tap(app, peer, "out", heard.message)
+            return heard
     revision, meta = NEWEST, read_envelope(read, peer.headers, app.methods)
     if meta is None and app.legacy:
         session = peer.session
