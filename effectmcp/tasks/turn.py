@@ -127,6 +127,10 @@ class _NoToolError(Exception):
     """Raised when the server does not have the tool of a task."""
 
 
+class _UnsavedError(Exception):
+    """Raised when the host cannot save, in place of an error of an interceptor."""
+
+
 #: Reasons to park that have a report of their own.
 _EXPECTED: Final = (
     ArgumentsError,
@@ -735,11 +739,20 @@ class _Turn:
                     None if self._watched is None else self._watched.variables,
                     fields_of_end,
                 )
-                fields = yield from self._performed(going)
-                # The mail that has come meanwhile came too late.
-                row = attrs.evolve(row, cancelled_at=self._row.cancelled_at)
+                try:
+                    fields = yield from self._performed(going)
+                finally:
+                    # The mail that has come meanwhile came too late.
+                    row = attrs.evolve(
+                        row,
+                        cancelled_at=self._row.cancelled_at,
+                        is_expired=self._row.is_expired,
+                    )
             # Encoded as for the wire, because the store keeps plain JSON.
             return attrs.evolve(row, status="completed", result=parse(encode(fields)))
+        except _UnsavedError as exc:
+            assert exc.__cause__ is not None
+            raise exc.__cause__ from None
         except Exception as exc:
             return self._failure(row, exc, tool)
 
@@ -754,11 +767,14 @@ class _Turn:
             command = next(going)
             while True:
                 assert isinstance(command, PerformAll)  # they have no other command
-                yield Start(command.wants)
                 outcomes: dict[str, Done | Failure] = {}
-                while len(outcomes) < len(command.wants):
-                    outcomes |= yield Wait(None)
-                    yield from self._look()
+                try:
+                    yield Start(command.wants)
+                    while len(outcomes) < len(command.wants):
+                        outcomes |= yield Wait(None)
+                        yield from self._look()
+                except TaskStoreError as exc:
+                    raise _UnsavedError from exc
                 command = going.send(outcomes)
         except StopIteration as end:
             fields: Mapping[str, JSON] = end.value
