@@ -77,7 +77,7 @@ from ..exchange.commands import PerformAll
 from ..exchange.intercepting import intercept_end
 from ..exchange.results import error_of, tool_failure, tool_result
 from ..exchange.task_rows import Mail, TaskRow
-from ..exchange.telling import tell
+from ..exchange.telling import tell, with_own_context
 from ..logs import logger_for
 from ..protocol.jsonrpc import INTERNAL_ERROR, encode
 from ..protocol.modern import (
@@ -128,7 +128,11 @@ class _NoToolError(Exception):
 
 
 class _UnsavedError(Exception):
-    """Raised when the host cannot save, in place of an error of an interceptor."""
+    """Raised when the host cannot save, which is no error of an interceptor."""
+
+    def __init__(self, error: TaskStoreError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 #: Reasons to park that have a report of their own.
@@ -486,6 +490,8 @@ class _Turn:
         return run.cancel()
 
     def _start(self, wants: list[Want]) -> Start:
+        if self._watched is not None:
+            wants = [with_own_context(want) for want in wants]
         self._running |= {want.key: want for want in wants}
         if self._watched is not None:
             for want in wants:
@@ -751,8 +757,7 @@ class _Turn:
             # Encoded as for the wire, because the store keeps plain JSON.
             return attrs.evolve(row, status="completed", result=parse(encode(fields)))
         except _UnsavedError as exc:
-            assert exc.__cause__ is not None
-            raise exc.__cause__ from None
+            raise exc.error from None
         except Exception as exc:
             return self._failure(row, exc, tool)
 
@@ -774,7 +779,7 @@ class _Turn:
                         outcomes |= yield Wait(None)
                         yield from self._look()
                 except TaskStoreError as exc:
-                    raise _UnsavedError from exc
+                    raise _UnsavedError(exc) from exc
                 command = going.send(outcomes)
         except StopIteration as end:
             fields: Mapping[str, JSON] = end.value
