@@ -336,6 +336,8 @@ def _tell_now(subscription: Subscription, send: Send) -> None:
             logger.warning("a change of a task cannot be sent: %s", exc)
             return
         if message is not None:
+            if subscription.tap is not None:
+                subscription.tap(message)
             send(message)
 
 

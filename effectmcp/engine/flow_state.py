@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import Context, copy_context
 from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from attrs import define
+from attrs import define, field
 
 from ..canonical import JSON, dumps
 from ..effects.base import Effect
@@ -70,6 +71,7 @@ class FlowState:
         detached: The value of `Detach`, if the flow passed one.
         muted: Whether `Progress`, `Log` and `Status` are suppressed, as in a replay.
         spent: Yields without a journal entry since the flow last waited.
+        context: The context whose copies the flow runs in, also after a `Restart`.
     """
 
     call: HandlerCall
@@ -91,6 +93,7 @@ class FlowState:
     muted: bool
     limit: int | None = None
     spent: int = 0
+    context: Context = field(factory=copy_context)
 
     def find(self, name: str) -> Callable[..., Any] | None:
         """Return the handler with this name, for `Restart`."""

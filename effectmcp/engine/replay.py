@@ -477,12 +477,7 @@ class Run:
             detached=self._flow.detached,
         )
         self._one = single_sequence(
-            self._flow,
-            journal,
-            self.salvaged,
-            Generation,
-            is_first=True,
-            base=self._one.base,
+            self._flow, journal, self.salvaged, Generation, is_first=True
         )
         return self._start()
 

@@ -9,7 +9,6 @@ sequence as it is, with its generator (docs/internals/replay.md#b1).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define
@@ -48,7 +47,6 @@ def single_sequence(
     make: Callable[[SingleSequence], Generation],
     *,
     is_first: bool,
-    base: Context | None = None,
 ) -> SingleSequence:
     """Return a generation of a flow that resumes from `journal`, not started yet.
 
@@ -58,11 +56,9 @@ def single_sequence(
         salvaged: Receives a report for each time that entries are dropped.
         make: Makes the generation that takes over.
         is_first: Whether no earlier run has started it.
-        base: The context to run it in a copy of; by default the current one.
     """
-    base = copy_context() if base is None else base
     number = journal.generation
-    root = Sequence("", base.copy(), list(journal.entries), Rows(number))
+    root = Sequence("", flow.context.copy(), list(journal.entries), Rows(number))
     places = Places(dict(journal.places), number)
     answers = Answers(places, flow)
     if journal.pool:
@@ -73,7 +69,6 @@ def single_sequence(
         salvaged,
         make,
         is_first,
-        base,
         root,
         places,
         answers,
@@ -90,7 +85,6 @@ class SingleSequence:
         journal: The journal that it resumes from.
         salvaged: A report for each time that entries were dropped.
         is_first: Whether no earlier run has started it.
-        base: The context that it runs in a copy of, also after a restart.
         root: The sequence.
         places: The records of places: outstanding questions, clocks, steps.
         answers: This request's answers, and the pool.
@@ -105,7 +99,6 @@ class SingleSequence:
     salvaged: list[Report]
     _make: Callable[[SingleSequence], Generation]
     is_first: bool
-    base: Context
     root: Sequence
     places: Places
     answers: Answers
@@ -122,9 +115,7 @@ class SingleSequence:
 
     def resumed(self, flow: FlowState, journal: Journal) -> SingleSequence:
         """Return another run of this generation, from another journal."""
-        return single_sequence(
-            flow, journal, [], self._make, is_first=False, base=self.base
-        )
+        return single_sequence(flow, journal, [], self._make, is_first=False)
 
     def start(self, answers: Mapping[str, Answer] | None = None) -> Asked | None:
         """Start the handler; return the question that it waits for.

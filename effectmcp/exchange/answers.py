@@ -319,6 +319,7 @@ def _complete(context: Context) -> Answering:
             args,
             is_async=found.is_async,
             deadline=None if seconds is None else context.clock() + seconds,
+            variables=None if context.watched is None else context.watched.variables,
         )
         if isinstance(outcome, Failure):
             raise outcome.error

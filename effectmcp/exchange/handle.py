@@ -96,7 +96,10 @@ def handle(
         case _:
             if app.taps:
                 tap(app, peer, "in", read.message)
-            return hear_response(read, peer)
+            heard = hear_response(read, peer)
+            if app.taps and heard.message is not None:
+                tap(app, peer, "out", heard.message)
+            return heard
     revision, meta = NEWEST, read_envelope(read, peer.headers, app.methods)
     if meta is None and app.legacy:
         session = peer.session
@@ -141,7 +144,13 @@ def handle(
                 watched.error = exc
             reply = Reply(internal_error(read.id), 500)
         if taken and reply.message is not None:
-            reply = yield from _counted(app, read, revision, taken, reply)
+            try:
+                assert app.ledger is not None  # the slots are from there
+                reply = yield from keep_reply(app.ledger, taken, reply)
+            except ProtocolError as exc:
+                if watched is not None:
+                    watched.error = exc
+                reply = _failed(read, revision, exc)
         if app.taps and reply.message is not None:
             tap(app, peer, "out", reply.message)
     finally:
@@ -159,21 +168,6 @@ def _failed(request: Request, revision: Revision, error: ProtocolError) -> Reply
     # JSON-RPC error travels with 200.
     status = 200 if revision.has_handshake else error.status
     return Reply(error_message(request.id, error), status)
-
-
-def _counted(
-    app: Server,
-    request: Request,
-    revision: Revision,
-    taken: list[Taken],
-    reply: Reply,
-) -> Exchange:
-    """Have the ledger keep the reply to a request that counts once; return what to send."""
-    assert app.ledger is not None  # the slots are from there
-    try:
-        return (yield from keep_reply(app.ledger, taken, reply))
-    except ProtocolError as exc:
-        return _failed(request, revision, exc)
 
 
 def _tell_refused(app: Server, peer: Peer, error: ProtocolError) -> None:

@@ -152,6 +152,7 @@ def intercept(
         target,
         inner,
         None if seconds is None else lambda: context.clock() + seconds,
+        copy_context() if context.watched is None else context.watched.variables,
     )
     outcome = yield from passing.through(chain, call)
     return outcome.fields if isinstance(outcome, Finished) else held[0]
@@ -170,6 +171,7 @@ def intercept_end(
     caller: CallerInfo,
     arguments: JSON,
     round_: int,
+    variables: Variables | None,
     end: Callable[[], Mapping[str, JSON]],
 ) -> Generator[Command, Any, Mapping[str, JSON]]:
     """Run the interceptors of a tool around the end of a task; return its result's fields.
@@ -180,6 +182,7 @@ def intercept_end(
         caller: Who started the task.
         arguments: The arguments that its handler has.
         round_: The number of the round that would follow.
+        variables: The context whose copies they run in; `None` for the current one.
         end: Returns the fields of its result, or raises the error that it ended with.
 
     Raises:
@@ -205,7 +208,8 @@ def intercept_end(
         yield from ()
         return Finished(end())
 
-    outcome = yield from _Passing(tool, tool.name, inner).through(chain, call)
+    passing = _Passing(tool, tool.name, inner, None, variables or copy_context())
+    outcome = yield from passing.through(chain, call)
     assert isinstance(outcome, Finished)  # `inner` gives no other one to return
     return outcome.fields
 
@@ -217,7 +221,9 @@ class _Passing:
     _feature: Feature
     _target: str
     _inner: Inner
-    _deadline: Callable[[], float] | None = None
+    _deadline: Callable[[], float] | None
+    #: The context whose copies the interceptors run in.
+    _variables: Variables
     _performed: int = 0
     #: What the call came to; only this very object may be returned, unless it is final.
     _given: list[CallOutcome] = field(factory=list)
@@ -231,7 +237,7 @@ class _Passing:
             self._given.append(outcome)
             return outcome
         function, *rest = chain
-        variables = copy_context()
+        variables = self._variables.copy()
         running = start(function, (call,), {}, variables)
         if isinstance(running, Failed):
             raise contained(running.error, name_of(function))

@@ -81,7 +81,7 @@ from .context import Context, Legacy, caller_of, trace_of
 from .ledger import take, use_of
 from .sessions import Dropped
 from .tasks import can_follow, create_task, new_row
-from .telling import tell
+from .telling import tell, with_own_context
 
 if TYPE_CHECKING:
     from ..protocol.meta import Meta
@@ -673,6 +673,7 @@ class FlowCall:
             if wants:
                 began = self._context.clock()
                 if self._context.watched is not None:
+                    wants = [with_own_context(want) for want in wants]
                     self._tell_begun(wants, round_, self._context.watched)
                 round_.run.begin(*[want.key for want in wants if _may_fail(want)])
                 outcomes |= yield from self._perform(round_, wants)
@@ -684,9 +685,9 @@ class FlowCall:
             stop = round_.stop
         for report in round_.run.salvaged:
             logger.warning("%s: %s", self._target, report)
-            tell(
-                self._context.app, Salvaged(flow_id=round_.flow_id.hex(), report=report)
-            )
+            if self._context.watched is not None:
+                event = Salvaged(flow_id=round_.flow_id.hex(), report=report)
+                tell(self._context.app, event)
         return stop
 
     def _ask(

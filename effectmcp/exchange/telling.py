@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from attrs import define
 
 from ..canonical import JSON
+from ..engine.stops import Want
 from ..logs import logger_for
 from ..protocol.methods import methods_of
 from ..server.events import TRACE, RequestBegan, RequestEnded
@@ -34,6 +35,7 @@ __all__ = [
     "tapped",
     "target_of",
     "tell",
+    "with_own_context",
 ]
 
 logger = logger_for("effectmcp.server")
@@ -124,6 +126,11 @@ def begin_watching(
         ),
     )
     return watched
+
+
+def with_own_context(want: Want) -> Want:
+    """Return a want with a context of its own: what observers set there is for it alone."""
+    return Want(want.key, want.effect, want.context.copy(), want.begun)
 
 
 def end_watching(

@@ -13,6 +13,7 @@ import attrs
 from ..canonical import JSON, dumps
 from ..engine.rules import LIVE, RETRY, Rules
 from ..errors import CanonicalError, SchemaError, UsageError
+from ..logs import logger_for
 from ..protocol.methods import methods_of
 from ..protocol.revisions import NEWEST
 from ..state.keys import Keys
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from .viewers import ViewerFilter, ViewerTest
 
 __all__ = ["Server"]
+
+logger = logger_for("effectmcp.server")
 
 F = TypeVar("F", bound=Callable[..., Any])
 Provided: TypeAlias = Mapping[Any, Any]
@@ -247,7 +250,11 @@ class Server:
         """Whether an observer is not idle now."""
         for observer in self.observers:
             is_idle: Callable[[], bool] | None = getattr(observer, "is_idle", None)
-            if is_idle is None or not is_idle():
+            try:
+                if is_idle is None or not is_idle():
+                    return True
+            except Exception:
+                logger.exception("is_idle() of an observer failed: it hears of this")
                 return True
         return False
 

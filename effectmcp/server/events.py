@@ -85,7 +85,8 @@ class RequestBegan:
         size: Its size in bytes; 0 if the transport had read it already.
         is_http: Whether it came over HTTP.
         meta: Its `_meta`, which is unchecked.
-        context: The context whose copies the handler and its steps run in.
+        context: The context whose copies the handler, its steps and its interceptors run
+            in.
     """
 
     number: int
@@ -409,7 +410,8 @@ class TurnBegan:
         flow_id: The flow's id in hex.
         principal: The owner of the task.
         first_trace: The trace context of the request that started the flow.
-        context: The context whose copies the handler and its steps run in.
+        context: The context whose copies the handler, its steps and its interceptors run
+            in.
     """
 
     task: str

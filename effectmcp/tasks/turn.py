@@ -77,7 +77,7 @@ from ..exchange.commands import PerformAll
 from ..exchange.intercepting import intercept_end
 from ..exchange.results import error_of, tool_failure, tool_result
 from ..exchange.task_rows import Mail, TaskRow
-from ..exchange.telling import tell
+from ..exchange.telling import tell, with_own_context
 from ..logs import logger_for
 from ..protocol.jsonrpc import INTERNAL_ERROR, encode
 from ..protocol.modern import (
@@ -125,6 +125,14 @@ EXPIRED: Final = "The task expired before it ended"
 
 class _NoToolError(Exception):
     """Raised when the server does not have the tool of a task."""
+
+
+class _UnsavedError(Exception):
+    """Raised when the host cannot save, which is no error of an interceptor."""
+
+    def __init__(self, error: TaskStoreError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 #: Reasons to park that have a report of their own.
@@ -285,6 +293,7 @@ class _Turn:
     _watched: _Watched | None = None
 
     def play(self) -> Turn:
+        was = _status_of(self._row)  # mail may have a parked task tried again
         yield from self._look()
         if not self._app.is_watched:
             return (yield from self._play())
@@ -312,7 +321,7 @@ class _Turn:
                     task=row.id,
                     tool=row.tool,
                     status=status,
-                    was=_status_of(row),
+                    was=was,
                     seconds=self._now - self._watched.began,
                 ),
             )
@@ -481,6 +490,8 @@ class _Turn:
         return run.cancel()
 
     def _start(self, wants: list[Want]) -> Start:
+        if self._watched is not None:
+            wants = [with_own_context(want) for want in wants]
         self._running |= {want.key: want for want in wants}
         if self._watched is not None:
             for want in wants:
@@ -731,13 +742,22 @@ class _Turn:
                     row.caller,
                     row.arguments,
                     run.journal.rounds + 1,
+                    None if self._watched is None else self._watched.variables,
                     fields_of_end,
                 )
-                fields = yield from self._performed(going)
-                # The mail that has come meanwhile came too late.
-                row = attrs.evolve(row, cancelled_at=self._row.cancelled_at)
+                try:
+                    fields = yield from self._performed(going)
+                finally:
+                    # The mail that has come meanwhile came too late.
+                    row = attrs.evolve(
+                        row,
+                        cancelled_at=self._row.cancelled_at,
+                        is_expired=self._row.is_expired,
+                    )
             # Encoded as for the wire, because the store keeps plain JSON.
             return attrs.evolve(row, status="completed", result=parse(encode(fields)))
+        except _UnsavedError as exc:
+            raise exc.error from None
         except Exception as exc:
             return self._failure(row, exc, tool)
 
@@ -752,11 +772,14 @@ class _Turn:
             command = next(going)
             while True:
                 assert isinstance(command, PerformAll)  # they have no other command
-                yield Start(command.wants)
                 outcomes: dict[str, Done | Failure] = {}
-                while len(outcomes) < len(command.wants):
-                    outcomes |= yield Wait(None)
-                    yield from self._look()
+                try:
+                    yield Start(command.wants)
+                    while len(outcomes) < len(command.wants):
+                        outcomes |= yield Wait(None)
+                        yield from self._look()
+                except TaskStoreError as exc:
+                    raise _UnsavedError(exc) from exc
                 command = going.send(outcomes)
         except StopIteration as end:
             fields: Mapping[str, JSON] = end.value

@@ -237,13 +237,20 @@ class _LineChannel:
 
     async def _begin(self, running: _OpenRequest) -> None:
         if running.key in self._running:
+            self._tap_unread(running.request)
             await self._refuse(running.request.id, "a request with this id is running")
         elif not await self._has_place():
+            self._tap_unread(running.request)
             await self._refuse(running.request.id, "too many requests are running")
         else:
             # Register it before its task runs: the next line may cancel it.
             self._running[running.key] = running
             self._start(partial(self._answer, running))
+
+    def _tap_unread(self, request: Request) -> None:
+        """Show taps a request that no exchange reads."""
+        if self.app.taps:
+            tap(self.app, self.peer, "in", request.envelope)
 
     @property
     def _is_full(self) -> bool:
@@ -277,11 +284,12 @@ class _LineChannel:
             await self._ended.wait()
 
     async def _answer(self, running: _OpenRequest) -> None:
-        line = None
+        line, is_read = None, False
 
         async def work() -> None:
-            nonlocal line
+            nonlocal line, is_read
             async with self._room:
+                is_read = True
                 line = await self._line_for(running.request)
 
         try:
@@ -290,6 +298,8 @@ class _LineChannel:
             # A later cancellation has no effect.
             del self._running[running.key]
             self._ended.ring_here()
+            if not is_read:
+                self._tap_unread(running.request)
         # It may have ended just as it was cancelled.
         if line is not None and not running.stop.is_called:
             await self.out.send(line)

@@ -1059,6 +1059,7 @@ def test_events_of_steps() -> None:
         key=first.key,
         name="builtins:len",
         seconds=first.seconds,
+        number=began.number,
     )
     assert second.name.endswith("failing")
     assert isinstance(second.error, OSError)

@@ -22,7 +22,7 @@ from zlib import crc32
 
 from attrs import define, field
 
-from effectmcp import Accepted, Elicit, Now, Random, Server, Step, Uuid
+from effectmcp import Accepted, Elicit, Now, Random, Server, Sleep, Step, Uuid
 from effectmcp.effects.local import CallerInfo
 from effectmcp.engine import RETRY, Journal, Perform, Run
 from effectmcp.engine.stops import Asked, Done, Failure, Want
@@ -62,6 +62,8 @@ CAPABILITIES: Final[dict[str, Any]] = {
 
 #: The most commands at one moment, and the most turns: more is a loop without an end.
 _PATIENCE: Final = 500
+#: Keys of what interceptors perform at the end: no journal has it, so it is repeated.
+_UNSAVED: Final = "interceptor-"
 
 
 def accepted(value: Any = None) -> dict[str, Any]:
@@ -335,7 +337,7 @@ class Host:
         """Note steps that start, and check that none starts as another one."""
         for want in wants:
             key, effect = want.key, want.effect
-            if not isinstance(effect, Step):
+            if not isinstance(effect, Step) or key.startswith(_UNSAVED):
                 continue
             given = effect.fn, effect.args, dict(effect.kwargs)
             assert self.effects.setdefault(key, given) == given, f"{key} is another"
@@ -393,8 +395,11 @@ class Host:
         assert key not in self._running, f"{key} runs already"
         outcome: Done | Failure | None = drawn(want, self.now)
         seconds = 0.0
+        if isinstance(effect, Sleep):  # of an interceptor
+            outcome, seconds = Done(None), effect.seconds
         if isinstance(effect, Step):
-            self._check(key, effect)
+            if not key.startswith(_UNSAVED):
+                self._check(key, effect)
             name = str(getattr(effect.fn, "__name__", key))
             self.performed.append((name, (*effect.args, *effect.kwargs.values())))
             self.times.append(self.now - START)
