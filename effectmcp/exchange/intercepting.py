@@ -152,6 +152,7 @@ def intercept(
         target,
         inner,
         None if seconds is None else lambda: context.clock() + seconds,
+        None if context.watched is None else context.watched.variables,
     )
     outcome = yield from passing.through(chain, call)
     return outcome.fields if isinstance(outcome, Finished) else held[0]
@@ -218,6 +219,8 @@ class _Passing:
     _target: str
     _inner: Inner
     _deadline: Callable[[], float] | None = None
+    #: What observers have set for the request; an interceptor runs in a copy of it.
+    _watched: Variables | None = None
     _performed: int = 0
     #: What the call came to; only this very object may be returned, unless it is final.
     _given: list[CallOutcome] = field(factory=list)
@@ -231,7 +234,8 @@ class _Passing:
             self._given.append(outcome)
             return outcome
         function, *rest = chain
-        variables = copy_context()
+        around = self._watched
+        variables = copy_context() if around is None else around.copy()
         running = start(function, (call,), {}, variables)
         if isinstance(running, Failed):
             raise contained(running.error, name_of(function))
