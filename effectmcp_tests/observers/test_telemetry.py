@@ -24,11 +24,13 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import effectmcp
 from effectmcp import (
+    Call,
     Confirm,
     Detach,
     Elicit,
     Flow,
     Gather,
+    Intercepting,
     ProtocolError,
     Server,
     ToolError,
@@ -453,6 +455,26 @@ class TestFlows:
             )
         ]
 
+    def test_one_that_began_where_nobody_observed(self) -> None:
+        shop = Shop()
+        shop.app.observers = ()
+        asked = call(shop.app, "order")
+        shop.app.observers = (shop.telemetry,)
+        shop.again(asked, {"value": 5})
+        (span,) = shop.exported.spans
+        assert (attributes(span)["effectmcp.round"], span.links) == (2, ())
+
+    def test_one_that_began_where_only_the_client_traced(self) -> None:
+        """The client's span is then the first one that is known."""
+        shop = Shop()
+        shop.app.observers = ()
+        sent, ids = traceparent(1)
+        asked = call(shop.app, "order", traceparent=sent)
+        shop.app.observers = (shop.telemetry,)
+        shop.again(asked, {"value": 5})
+        (span,) = shop.exported.spans
+        assert link_of(span) == {"first round": ids}
+
     def test_questions_of_a_resource(self) -> None:
         shop = Shop()
         send(shop.app, "resources/read", {"uri": "shop://asks"})
@@ -601,6 +623,25 @@ class TestSteps:
         shop.exported.forget()
         shop.again(asked, {})
         assert [one.name for one in shop.exported.spans] == ["tools/call order"]
+
+    def test_spans_of_interceptors_and_of_their_steps(self) -> None:
+        """They are inside of the request's, and what the handler opens is, too."""
+        shop = Shop()
+
+        def guard(call: Call) -> Intercepting:
+            with trace.get_tracer("x", tracer_provider=PROVIDERS[-1]).start_span("z"):
+                yield from own_span()
+            return (yield from call)
+
+        shop.app.intercept(guard)
+        call(shop.app, "pay_in_a_span")
+        request = shop.exported.spans[-1]
+        for one in shop.exported.spans[:-1]:
+            if one.name in ("y", "z", "careful"):
+                assert one.context is not None
+                assert one.context.trace_id == id_of(request)[0]
+        first = shop.exported.spans[0]
+        assert (first.name, parent_of(first)) == ("y", id_of(request))
 
 
 # ---- tasks --------------------------------------------------------------------------
