@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Final
 
 import attrs
@@ -733,3 +733,32 @@ def test_features_come_and_go() -> None:
 def test_without_interceptors_there_is_nothing_around() -> None:
     assert serving().around == {}
     assert serving().is_filtered is False
+
+
+# ---- wrapped functions --------------------------------------------------------------
+
+
+def _wrapped(instead: Callable[[Call], Any]) -> Any:
+    @wraps(twice)
+    def wrapper(call: Call) -> Any:
+        return instead(call)
+
+    return wrapper
+
+
+def test_wrapper_that_returns_no_generator(caplog: pytest.LogCaptureFixture) -> None:
+    reply = result(call(serving(_wrapped(lambda one: "closed")), "greet"))
+    assert reply["isError"] is True
+    assert ":twice returned no generator" in caplog.text
+
+
+def test_wrapper_that_raises() -> None:
+    def refuse(one: Call) -> None:
+        raise ToolError("We are closed.")
+
+    assert words(call(serving(_wrapped(refuse)), "greet")) == "We are closed."
+
+
+def test_result_that_says_that_it_failed() -> None:
+    assert Finished({"content": [], "isError": True}).is_error
+    assert not Finished({"content": []}).is_error
