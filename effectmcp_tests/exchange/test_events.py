@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from effectmcp import (
     Call,
+    Checkpoint,
     Confirm,
     Detach,
     Elicit,
@@ -726,7 +727,17 @@ def test_round_that_is_refused() -> None:
 
 def test_round_that_is_salvaged() -> None:
     seen = Seen()
-    app = Server("shop", keys=KEYS, observers=[seen])
+    _salvage(Server("shop", keys=KEYS, observers=[seen]))
+    names = seen.names()
+    assert names[names.index("Salvaged") - 2 :] == [
+        *("RequestBegan", "RoundBegan", "Salvaged", "QuestionsAsked"),
+        *("RoundEnded", "RequestEnded"),
+    ]
+    assert seen.one(Salvaged).flow_id == seen.all(RoundBegan)[-1].flow_id
+
+
+def _salvage(app: Server) -> None:
+    """Play two rounds of a tool, edit it, and send the latest state again."""
 
     def before() -> Flow[str]:
         name = yield from Elicit("Who?", str)
@@ -743,13 +754,43 @@ def test_round_that_is_salvaged() -> None:
     asked = result(call(app, "tool", answers=answers, state=asked["requestState"]))
     app.remove(app.tools["tool"])
     app.tool(name="tool")(after)
-    seen.take()
-    call(app, "tool", state=asked["requestState"])
+    result(call(app, "tool", state=asked["requestState"]))
+
+
+def test_round_that_only_carries_a_state() -> None:
+    seen = Seen()
+    app = serving(seen)
+
+    @app.tool
+    def long() -> Flow[str]:
+        yield from Checkpoint()
+        return "done"
+
+    asked = result(call(app, "long"))
     assert seen.names() == [
-        *("RequestBegan", "RoundBegan", "Salvaged", "QuestionsAsked"),
-        *("RoundEnded", "RequestEnded"),
+        *("RequestBegan", "RoundBegan", "RoundEnded", "RequestEnded"),
     ]
-    assert seen.one(Salvaged).flow_id == seen.one(RoundBegan).flow_id
+    ended = seen.one(RoundEnded)
+    assert (ended.outcome, ended.asked) == ("asked", 0)
+    assert seen.one(RequestEnded).outcome == "asked"
+    assert text_of(result(call(app, "long", state=asked["requestState"]))) == "done"
+
+
+def test_completion_that_fails() -> None:
+    seen = Seen()
+    app = serving(seen)
+
+    @app.completion("review", "book")
+    def books(text: str) -> list[str]:
+        raise KeyError(text)
+
+    params = {
+        "ref": {"type": "ref/prompt", "name": "review"},
+        "argument": {"name": "book", "value": ""},
+    }
+    send(app, "completion/complete", params)
+    ended = seen.one(RequestEnded)
+    assert (ended.outcome, ended.error, ended.code) == ("error", "KeyError", -32603)
 
 
 def test_round_whose_client_leaves() -> None:
@@ -1488,6 +1529,7 @@ def test_idle_observer_is_told_of_nothing_that_begins() -> None:
     here = working(idle, packs)
     here.user(MODERN).start("packs")
     here.pass_(1)
+    _salvage(Server("shop", keys=KEYS, observers=[idle]))
     assert idle.events == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Final
 
 import attrs
@@ -790,3 +790,32 @@ class TestOpenFlows:
         assert words(again(app, first)) == "done"
         assert result(call(app, "wish"))["resultType"] == "input_required"
         assert sum(waiting.values()) == 2
+
+
+# ---- wrapped functions --------------------------------------------------------------
+
+
+def _wrapped(instead: Callable[[Call], Any]) -> Any:
+    @wraps(twice)
+    def wrapper(call: Call) -> Any:
+        return instead(call)
+
+    return wrapper
+
+
+def test_wrapper_that_returns_no_generator(caplog: pytest.LogCaptureFixture) -> None:
+    reply = result(call(serving(_wrapped(lambda one: "closed")), "greet"))
+    assert reply["isError"] is True
+    assert ":twice returned no generator" in caplog.text
+
+
+def test_wrapper_that_raises() -> None:
+    def refuse(one: Call) -> None:
+        raise ToolError("We are closed.")
+
+    assert words(call(serving(_wrapped(refuse)), "greet")) == "We are closed."
+
+
+def test_result_that_says_that_it_failed() -> None:
+    assert Finished({"content": [], "isError": True}).is_error
+    assert not Finished({"content": []}).is_error

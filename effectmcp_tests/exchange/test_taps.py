@@ -29,6 +29,7 @@ from effectmcp import (
 )
 from effectmcp.drivers import sync
 from effectmcp.exchange.commands import Peer, Reply
+from effectmcp.exchange.handle import handle
 from effectmcp.protocol.jsonrpc import read_message
 from effectmcp.protocol.meta import TASKS
 from effectmcp.server import TappedMessage
@@ -572,3 +573,39 @@ def test_what_a_session_is_asked_is_a_message() -> None:
         "elicitation/create"
     ]
     send(client.app, "tools/list")
+
+
+async def _later() -> str:
+    return "later"
+
+
+def test_error_of_a_driver_passes_the_taps() -> None:
+    """This one has no loop for an async step."""
+    tapped = Tapped()
+    app = serving(tapped)
+
+    @app.tool
+    def waits() -> Flow[str]:
+        return (yield from Step(_later))
+
+    reply = call(app, "waits")
+    assert result(reply)["isError"] is True
+    assert tapped.of("out") == [reply.message]
+
+
+def test_client_that_leaves_ends_a_call_with_taps() -> None:
+    ended: list[str] = []
+    app = serving(Tapped())
+
+    @app.tool
+    def waits() -> Flow[str]:
+        try:
+            return (yield from Step(_step))
+        finally:
+            ended.append("waits")
+
+    message = request("tools/call", {"name": "waits"})
+    exchange = handle(app, message, clock=lambda: 5.0, entropy=bytes)
+    next(exchange)
+    exchange.close()
+    assert ended == ["waits"]

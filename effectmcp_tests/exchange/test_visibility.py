@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from effectmcp import Flow, Server, Sleep
+from effectmcp import Flow, Server, Sleep, UsageError
 from effectmcp.drivers import sync
 from effectmcp.drivers.local import Mailbox
 from effectmcp.exchange.commands import Listen, Peer, Reply
@@ -503,3 +503,9 @@ def test_viewer_can_call_exactly_what_it_lists(
 
 def test_text_of_a_hidden_tool_reaches_its_user() -> None:
     assert text_of(result(call(kinds(is_ann), "hidden", peer=ANN))) == "done"
+
+
+def test_filter_that_is_no_function() -> None:
+    visible: Any = "x"
+    with pytest.raises(UsageError, match="visible='x'"):
+        Server("shop", visible=visible)
