@@ -23,10 +23,18 @@ from ..errors import (
     Unsupported,
 )
 from ..protocol.headers import HeaderMismatch, check_params
-from ..protocol.jsonrpc import INVALID_PARAMS, encode, notification, result_message
+from ..protocol.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    encode,
+    notification,
+    result_message,
+)
 from ..server.features import Completion, Feature, Resource, Tool
 from ..server.handlers import read_texts
 from ..server.viewers import may_hear, may_see
+from ..state.codec import Claims
+from ..state.seal import whole_seconds
 from .calls import Handle, Interim, PlainCall
 from .commands import Command, Invoke, Listen, Notify, Reply
 from .context import Context, Legacy, caller_of, seated, trace_of, viewer_of
@@ -176,26 +184,34 @@ class _WholeTask:
     _tool: Tool
     arguments: JSON
 
+    _claims: Claims | None = None
     is_resumed = False
 
-    def open(self) -> None:
-        """Resume from nothing."""
+    def open(self) -> Claims:
+        """Return the start of a flow."""
+        self._claims = Claims(
+            flow_id=self._context.entropy(16),
+            started=whole_seconds(self._context.clock()),
+            journal=Journal(),
+            version=self._tool.version,
+            trace=trace_of(self._context),
+        )
+        return self._claims
 
     def run(self, kwargs: Mapping[str, Any]) -> Generator[Command, Any, Handle]:
         """Make it one; its arguments have been read, and so they fit."""
-        context = self._context
-        flow_id = context.entropy(16)
+        context, claims = self._context, self._claims or self.open()
         row = new_row(
             context,
             self._tool,
             self.arguments,
-            flow_id,
-            caller_of(context, flow_id),
-            journal=Journal(),
+            claims.flow_id,
+            caller_of(context, claims.flow_id),
+            journal=claims.journal,
             is_whole=True,
             detach=Detach(),
-            version=self._tool.version,
-            trace=trace_of(context),
+            version=claims.version,
+            trace=claims.trace,
         )
         return Handle((yield from create_task(context, row)))
 
@@ -219,9 +235,12 @@ def _call_tool(context: Context) -> Answering:
             raise mismatch(exc) from None
     try:
         call, read = _prepare(context, tool, name, arguments), tool.handler.takes.read
-        if app.around and (chain := app.around.get(tool)):
+        if app.has_around and (chain := app.around.get(tool)):
             going = intercept(context, chain, tool, name, arguments, call, read)
-            return reply_to(context, (yield from going))
+            outcome = yield from going
+            if tool.is_whole_task and is_asked_for(context):
+                _check_task(outcome, name)
+            return reply_to(context, outcome)
         try:
             kwargs = read(arguments)
         except ArgumentsError as exc:
@@ -236,6 +255,18 @@ def _call_tool(context: Context) -> Answering:
             # A client that asked for a task reads a task, or an error.
             raise error_of(exc, name) from exc
         return reply_to(context, tool_failure(exc, name))
+
+
+def _check_task(outcome: Mapping[str, JSON] | Interim | Handle, name: str) -> None:
+    """Check that a client that asked for a task gets one.
+
+    Raises:
+        ProtocolError: If an interceptor has answered in its place.
+    """
+    if isinstance(outcome, Mapping):
+        raise ProtocolError(
+            INTERNAL_ERROR, f"{name} was answered at once, and did not become a task"
+        )
 
 
 def _get_prompt(context: Context) -> Answering:
@@ -255,7 +286,7 @@ def _get_prompt(context: Context) -> Answering:
 
     try:
         call = _prepare(context, prompt, name, arguments)
-        if app.around and (chain := app.around.get(prompt)):
+        if app.has_around and (chain := app.around.get(prompt)):
             going = intercept(context, chain, prompt, name, arguments, call, read)
             return reply_to(context, (yield from going))
         try:
@@ -275,7 +306,7 @@ def _read_resource(context: Context) -> Answering:
     resource, kwargs = _find_resource(context, uri)
     try:
         call = _prepare(context, resource, uri, None)
-        if app.around and (chain := app.around.get(resource)):
+        if app.has_around and (chain := app.around.get(resource)):
             going = intercept(
                 context, chain, resource, uri, None, call, lambda given: kwargs
             )

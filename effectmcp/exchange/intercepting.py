@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextvars import Context as Variables
 from contextvars import copy_context
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import attrs
@@ -29,9 +30,11 @@ from ..engine.generators import (
 )
 from ..engine.names import name_of
 from ..engine.stops import Done, Failure, Want
-from ..errors import ArgumentsError, UsageError
+from ..errors import ArgumentsError, OutputError, UsageError
+from ..schema.declared import place_of
 from ..server.interceptors import (
     Call,
+    CallKind,
     CallOutcome,
     Finished,
     InputNeeded,
@@ -105,11 +108,13 @@ def intercept(
         Exception: If an interceptor, or the call, raises it.
     """
     meta = context.meta
+    given = None if arguments is None else MappingProxyType(arguments)
     call = Call(
+        feature=feature,
         kind=feature.kind,
         name=target,
         tags=feature.tags,
-        arguments=arguments,
+        arguments=given,
         principal=context.peer.principal,
         party=context.peer.party,
         client=meta.client,
@@ -128,10 +133,10 @@ def intercept(
     held: list[Interim | Handle] = []
 
     def inner(call: Call) -> Generator[Command, Any, CallOutcome]:
-        if call.arguments is not arguments:
-            prepared.arguments = call.arguments
+        wanted = arguments if call.arguments is given else call.arguments
+        prepared.arguments = wanted
         try:
-            kwargs = read(call.arguments)
+            kwargs = read(wanted)
         except ArgumentsError as exc:
             raise Misread(exc.problems) from None
         value = yield from prepared.run(kwargs)
@@ -189,10 +194,11 @@ def intercept_end(
         Exception: If an interceptor, or the task, raises it.
     """
     call = Call(
+        feature=tool,
         kind="tool",
         name=tool.name,
         tags=tool.tags,
-        arguments=arguments,
+        arguments=MappingProxyType(arguments),
         principal=caller.principal,
         party=party_of(caller.principal, None),
         client=caller.client,
@@ -253,7 +259,9 @@ class _Passing:
                             function, turn.effect, variables
                         )
                     elif is_called:
-                        raise self._misuse(function, "yields its call twice")
+                        raise self._misuse(
+                            function, "yields its call twice: a call runs once"
+                        )
                     else:
                         is_called = True
                         passed = self._checked(function, call, turn.effect)
@@ -289,8 +297,8 @@ class _Passing:
             what = type(effect).__name__ + "()" * isinstance(effect, Effect)
             raise self._misuse(
                 function,
-                f"yields {what}: it yields its call, steps, Now(), Uuid(), Random() and"
-                " Sleep(); questions are for handlers",
+                f"yields {what}: it may yield its call, steps (call the function of a"
+                " step), Now(), Uuid(), Random() and Sleep(); questions are for handlers",
             )
         self._performed += 1
         key = f"interceptor-{self._performed}"
@@ -305,7 +313,12 @@ class _Passing:
     def _outcome(self, function: Interceptor, value: object) -> CallOutcome:
         match value:
             case Finished():
+                self._check_fields(function, value)
                 return value
+            case Call():
+                raise self._misuse(
+                    function, "returns its call: write `return (yield from call)`"
+                )
             case InputNeeded() | TaskStarted():
                 if not any(one is value for one in self._given):
                     raise self._misuse(
@@ -320,9 +333,38 @@ class _Passing:
                     " `yield from call` gave",
                 )
             case _:
-                handler = self._feature.handler
-                value = checked(value, handler)
-                return Finished(result_of(self._feature, self._target, value))
+                try:
+                    value = checked(value, self._feature.handler)
+                    fields = result_of(self._feature, self._target, value)
+                except OutputError as exc:
+                    problem = f"returns {value!r:.100}: {'; '.join(exc.problems)}"
+                    raise self._misuse(function, problem) from None
+                return Finished(fields)
+
+    def _check_fields(self, function: Interceptor, result: Finished) -> None:
+        """Check that changed fields are still those of a result."""
+        if any(one is result for one in self._given):
+            return
+        name = _CONTENTS[self._feature.kind]
+        if not isinstance(result.fields.get(name), list):
+            raise self._misuse(
+                function,
+                f"returns a result without a list {name!r}: write"
+                " `return result.with_fields({...})`",
+            )
+        for one in ("resultType", "result_type"):
+            if one in result.fields:
+                raise self._misuse(function, f"returns a result with {one!r}")
 
     def _misuse(self, function: Interceptor, problem: str) -> UsageError:
-        return UsageError(f"the interceptor {name_of(function)} {problem}")
+        return UsageError(
+            f"the interceptor {place_of(function)}, around {self._target}, {problem}"
+        )
+
+
+#: The field that each result has, by the kind of its feature.
+_CONTENTS: Final[Mapping[CallKind, str]] = {
+    "tool": "content",
+    "prompt": "messages",
+    "resource": "contents",
+}

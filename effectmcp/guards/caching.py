@@ -20,6 +20,8 @@ from ..server.interceptors import Call, Finished, Intercepting, Interceptor
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..server.features import Feature
+
 __all__ = ["cache_results"]
 
 
@@ -28,6 +30,7 @@ def cache_results(
     *,
     shared: bool = False,
     memory: int = 16 * 1024 * 1024,
+    most: int = 10_000,
     clock: Callable[[], float] = time.monotonic,
 ) -> Interceptor:
     """Cache the results of plain and async functions, in this process.
@@ -40,6 +43,7 @@ def cache_results(
         shared: Whether all users get the same results.
         memory: Bytes of all kept results; beyond them, those go first that were used
             least recently. A result with more than an eighth of them is not kept.
+        most: How many results are kept.
         clock: Returns seconds.
 
     Raises:
@@ -50,7 +54,7 @@ def cache_results(
             f"cache_results({ttl!r}, memory={memory!r}): give more than 0 seconds, and"
             " more than 0 bytes"
         )
-    kept = _Kept(memory)
+    kept = _Kept(memory, most)
 
     def cache_results(call: Call) -> Intercepting:
         if call.flow_id is not None:
@@ -58,12 +62,12 @@ def cache_results(
         key = _key_of(call, shared=shared)
         if key is None:
             return (yield from call)
-        found = kept.get(key, clock())
+        found = kept.get(key, call.feature, clock())
         if found is not None:
             return Finished(found)
         result = yield from call
         if isinstance(result, Finished) and not result.is_error:
-            kept.put(key, result.fields, clock() + ttl)
+            kept.put(key, call.feature, result.fields, clock() + ttl)
         return result
 
     return cache_results
@@ -74,7 +78,8 @@ def _key_of(call: Call, *, shared: bool) -> bytes | None:
     # Results may differ between eras, as a function may ask who calls.
     whose = None if shared else [call.principal, call.client]
     try:
-        text = dumps([call.kind, call.name, call.arguments, call.revision, whose])
+        arguments = None if call.arguments is None else dict(call.arguments)
+        text = dumps([call.kind, call.name, arguments, call.revision, whose])
     except CanonicalError:
         return None
     return blake2b(text, digest_size=32).digest()
@@ -85,6 +90,8 @@ class _Result:
     #: As JSON: nobody who has the result can change what is kept.
     fields: bytes
     until: float
+    #: Another feature may have the same name: later, or on another server.
+    of: Feature
 
 
 @define(eq=False)
@@ -92,16 +99,17 @@ class _Kept:
     """Results by key, the least recently used first."""
 
     _memory: int
+    _most: int
     _size: int = 0
     _results: OrderedDict[bytes, _Result] = field(factory=OrderedDict)
     _lock: threading.Lock = field(factory=threading.Lock)
 
-    def get(self, key: bytes, now: float) -> Mapping[str, JSON] | None:
+    def get(self, key: bytes, of: Feature, now: float) -> Mapping[str, JSON] | None:
         with self._lock:
             found = self._results.get(key)
             if found is None:
                 return None
-            if found.until <= now:
+            if found.until <= now or found.of is not of:
                 self._drop(key)
                 return None
             self._results.move_to_end(key)
@@ -109,15 +117,17 @@ class _Kept:
         fields: Mapping[str, JSON] = json.loads(text)
         return fields
 
-    def put(self, key: bytes, fields: Mapping[str, JSON], until: float) -> None:
+    def put(
+        self, key: bytes, of: Feature, fields: Mapping[str, JSON], until: float
+    ) -> None:
         text = encode(fields)
         if len(text) > self._memory // 8:
             return
         with self._lock:
             self._drop(key)
-            self._results[key] = _Result(text, until)
+            self._results[key] = _Result(text, until, of)
             self._size += len(text)
-            while self._size > self._memory:
+            while self._size > self._memory or len(self._results) > self._most:
                 self._drop(next(iter(self._results)))
 
     def _drop(self, key: bytes) -> None:

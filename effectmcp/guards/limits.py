@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from ..effects.base import Effect
 from ..effects.steps import Step
 from ..errors import ToolError, UsageError
+from ..logs import logger_for
 from ..server.interceptors import Call, InputNeeded, Intercepting, Interceptor
+from ..server.listeners import is_plain, takes
 from .ports import LimitStore
 from .stores import MemoryLimits
 
 __all__ = ["By", "limit_open", "limit_rate", "party_of_call"]
+
+logger = logger_for("effectmcp.server")
 
 #: Returns whose limit a call counts for; `None` if it does not count.
 By: TypeAlias = Callable[[Call], str | None]
@@ -58,7 +62,7 @@ def limit_rate(
             f"limit_rate({calls!r}, seconds={seconds!r}): give 1 call or more, and more"
             " than 0 seconds; neither is infinite"
         )
-    kept: LimitStore = MemoryLimits() if store is None else store
+    kept, by = _checked_store(store), _checked_by(by)
 
     def limit_rate(call: Call) -> Intercepting:
         whose = by(call)
@@ -98,7 +102,7 @@ def limit_open(
 
     Args:
         most: How many may be open.
-        seconds: How long one round may run before it is taken for lost.
+        seconds: How long the first round may run before the call is taken for lost.
         by: Returns whose limit a call counts for; `None` if it does not count.
         store: Where to count; by default in this process.
         name: Limits that share a store need different names.
@@ -112,7 +116,7 @@ def limit_open(
             f"limit_open({most!r}, seconds={seconds!r}): give 1 call or more, and more"
             " than 0 seconds"
         )
-    kept: LimitStore = MemoryLimits() if store is None else store
+    kept, by = _checked_store(store), _checked_by(by)
 
     def limit_open(call: Call) -> Intercepting:
         whose = by(call)
@@ -120,39 +124,38 @@ def limit_open(
         if whose is None or call.flow_id is None or call.is_task:
             return (yield from call)
         key, flow = f"{name}:{whose}", call.flow_id
-        room = most if call.is_first else _NO_LIMIT
-        now = clock()
-        is_open = yield from _used(
-            kept, kept.open, key, flow, most=room, until=now + seconds, now=now
-        )
-        if not is_open:
-            raise ToolError(
-                f"{most} calls are open: answer what they ask, or come back later."
+        if call.is_first:
+            now = clock()
+            is_open = yield from _used(
+                kept, kept.open, key, flow, most=most, until=now + seconds, now=now
             )
+            if not is_open:
+                raise ToolError(
+                    f"{most} calls are open: answer what they ask, or come back later."
+                )
         try:
             result = yield from call
         except Exception:
-            yield from _used(kept, kept.close, key, flow)
+            yield from _noted(kept, kept.close, key, flow)
             raise
         except BaseException:
-            # The client has left. It may come back with an earlier state, if it has one;
-            # and nothing can be performed now.
+            # The client has left, and nothing can be performed now. In a later round, it
+            # may come back with its state.
             if call.is_first and not kept.blocks:
                 kept.close(key, flow)
             raise
         if isinstance(result, InputNeeded):
+            # If a client resumes a call that has ended, it may find no room, and counts
+            # no more.
             until, now = result.expires, clock()
-            yield from _used(
-                kept, kept.open, key, flow, most=_NO_LIMIT, until=until, now=now
+            yield from _noted(
+                kept, kept.open, key, flow, most=most, until=until, now=now
             )
         else:
-            yield from _used(kept, kept.close, key, flow)
+            yield from _noted(kept, kept.close, key, flow)
         return result
 
     return limit_open
-
-
-_NO_LIMIT: Final = 2**62
 
 
 def _used(
@@ -162,3 +165,40 @@ def _used(
     if not store.blocks:
         return function(*args, **kwargs)
     return (yield from Step(function, *args, **kwargs))
+
+
+def _noted(
+    store: LimitStore, function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Generator[Effect[Any], Any, None]:
+    """Note the end of a round. If that fails, the call does not: its work is done."""
+    try:
+        yield from _used(store, function, *args, **kwargs)
+    except Exception:
+        logger.exception("a limit could not note the end of a round")
+
+
+def _checked_by(by: By) -> By:
+    given: object = by
+    if not callable(given) or not is_plain(given) or not takes(given, 1):
+        raise UsageError(f"by={by!r}: give a plain function of the call")
+
+    def whose(call: Call) -> str | None:
+        found: object = by(call)
+        if found is None or isinstance(found, str):
+            return found
+        raise UsageError(f"by={by!r} returned {found!r}; it returns a string, or None")
+
+    return whose
+
+
+def _checked_store(store: LimitStore | None) -> LimitStore:
+    if store is None:
+        return MemoryLimits()
+    functions = [getattr(store, name, None) for name in ("take", "open", "close")]
+    if not all(map(callable, functions)) or not hasattr(store, "blocks"):
+        raise UsageError(
+            f"store={store!r}: it needs take(), open(), close() and blocks; see LimitStore"
+        )
+    if not store.blocks and not all(map(is_plain, functions)):
+        raise UsageError(f"store={store!r} has async functions: set blocks = True")
+    return store

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 import attrs
 
@@ -34,6 +35,7 @@ from .features import (
     make_tool,
 )
 from .interceptors import checked_interceptor
+from .listeners import check_test, checked_listeners
 from .loop_name import LOOPS, LoopName
 
 if TYPE_CHECKING:
@@ -124,6 +126,7 @@ class Server:
             live.
         changes: Notifies listeners when a list or a resource changes.
         around: The interceptors of each feature that has some, the outermost first.
+        has_around: Whether there have been any.
         is_filtered: Whether features may be hidden from some users.
     """
 
@@ -169,10 +172,10 @@ class Server:
         self.instructions = instructions
         self.lifespan = lifespan
         self.loop: LoopName | None = loop
-        self.observers = tuple(observers)
-        self.taps = tuple(taps)
-        if visible is not None and not callable(visible):
-            raise UsageError(f"Server(visible={visible!r}): give a function")
+        self.observers = checked_listeners("observers", observers)
+        self.taps = checked_listeners("taps", taps)
+        if visible is not None:
+            check_test("Server(visible=...)", visible, of=2)
         self.visible = visible
         self.timeout = checked_timeout(f"Server({name!r})", timeout)
         self.threads = threads
@@ -216,7 +219,12 @@ class Server:
         self.resources: Mapping[str, Resource] = {}
         self.templates: Mapping[str, ResourceTemplate] = {}
         self.completions: Mapping[tuple[str, str], Completion] = {}
-        self.around: Mapping[Feature, tuple[Interceptor, ...]] = {}
+        # By identity, and as long as a call or a turn has the feature: one that was
+        # removed or replaced meanwhile keeps its interceptors.
+        self.around: MutableMapping[Feature, tuple[Interceptor, ...]] = (
+            WeakKeyDictionary()
+        )
+        self.has_around = False
         self.is_filtered = visible is not None
         self._interceptors: list[_Selected] = []
         #: The features whose interceptors are in `around`, if they have some.
@@ -591,8 +599,7 @@ class Server:
             checked = checked_interceptor("intercept()", function)
             self._interceptors.append(_Selected(checked, kind, tag))
             for what in self._guarded:
-                self._guarded[what] = frozenset()
-                self._publish(what)
+                self._publish(what, is_guarded_anew=True)
             return function
 
         return register(*functions) if functions else register
@@ -645,7 +652,7 @@ class Server:
             self._publish("completions")
         self.changes.publish(attrs.evolve(_CHANGES[what], feature=feature))
 
-    def _publish(self, what: str) -> None:
+    def _publish(self, what: str, *, is_guarded_anew: bool = False) -> None:
         # One thread at a time: what another one has computed before would be published
         # after, and miss a feature whose registration has returned. Pure parts import no
         # locks, so one operation of a dict decides, and the others try again.
@@ -654,6 +661,8 @@ class Server:
             pass
         try:
             held = self._held(what)
+            if is_guarded_anew:
+                self._guarded[what] = frozenset()
             if what in self._guarded:
                 self._guard(what, frozenset(held.values()))
             setattr(self, what, held)
@@ -665,12 +674,13 @@ class Server:
 
     def _guard(self, what: str, features: frozenset[Feature]) -> None:
         """Decide, for new features, what is around their calls and who may see them."""
-        new, gone = features - self._guarded[what], self._guarded[what] - features
+        new = features - self._guarded[what]
         self._guarded[what] = features
-        chains = {one: chain for one in new if (chain := self._chain(one))}
-        kept = {one: chain for one, chain in self.around.items() if one not in gone}
-        self.around = kept | chains
-        # Before the features can be seen; and it never becomes false, as nothing needs it.
+        for one in new:
+            if chain := self._chain(one):
+                self.around[one] = chain
+                self.has_around = True
+        # All of this before the features can be seen. It never becomes false again.
         self.is_filtered |= any(one.visible is not None for one in new)
 
     def _held(self, what: str) -> dict[Any, Any]:

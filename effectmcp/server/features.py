@@ -24,6 +24,7 @@ from ..schema.raw import RawSchema
 from ..schema.results import Output, output_of
 from .handlers import Handler, make_handler
 from .interceptors import checked_interceptors
+from .listeners import check_test
 
 if TYPE_CHECKING:
     from ..engine.rules import Rules
@@ -238,11 +239,8 @@ def _checked_guards(
 ) -> dict[str, Any]:
     if isinstance(tags, str) or not all(isinstance(one, str) for one in tags):
         raise SchemaError(f"{of}: tags={tags!r}: give a list of strings")
-    if visible is not None and not callable(visible):
-        raise SchemaError(
-            f"{of}: visible={visible!r}: give a function of a viewer, such as"
-            " lambda viewer: viewer.principal is not None"
-        )
+    if visible is not None:
+        check_test(f"{of}: visible=", visible, of=1)
     return {
         "tags": frozenset(tags),
         "interceptors": checked_interceptors(of, interceptors),

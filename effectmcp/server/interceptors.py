@@ -11,7 +11,7 @@
     ----------------------------  ----------------------------------------------------
     look at a call                the attributes of `Call`
     change arguments              `yield from call.with_arguments({...})`
-    change the result             `return attrs.evolve(result, fields={...})`
+    change the result             `return result.with_fields({...})`, if it is `Finished`
     answer in its place           `return "closed"`, as the handler would
     refuse                        `raise ToolError(...)` for the model, or `ProtocolError`
     handle a failure              `try: ... except`, around the yield
@@ -37,6 +37,7 @@ from ..errors import SchemaError
 
 if TYPE_CHECKING:
     from ..engine.stops import Question
+    from .features import Feature
 
 __all__ = [
     "Call",
@@ -61,11 +62,12 @@ class Call:
     Yield it to continue with the call: `result = yield from call`.
 
     Attributes:
+        feature: The tool, prompt or resource, as it is registered: with its `listing`.
         kind: Whether it is a tool, a prompt or a resource.
         name: The tool or the prompt by name, or the resource by URI.
         tags: The tags of the tool, prompt or resource.
         arguments: The arguments as the client sent them, unchecked; `None` for a
-            resource.
+            resource. Do not change them in place: see `with_arguments`.
         principal: The authenticated user, if the transport knows one.
         party: Whose share of the server this takes: the user or, without
             authentication, the client's address; `None` if neither is known.
@@ -79,6 +81,7 @@ class Call:
         is_task: Whether this is the end of a task, with the result that is kept.
     """
 
+    feature: Feature = field(repr=False)
     kind: CallKind
     name: str
     tags: frozenset[str]
@@ -117,6 +120,10 @@ class Finished:
     """
 
     fields: Mapping[str, JSON]
+
+    def with_fields(self, fields: Mapping[str, JSON]) -> Finished:
+        """Return this result with some fields added or replaced."""
+        return Finished({**self.fields, **fields})
 
     @property
     def is_error(self) -> bool:
@@ -183,6 +190,11 @@ def checked_interceptor(of: str, function: Any) -> Interceptor:
         inner = inner.func
     called = inner if inspect.isroutine(inner) else type(inner).__call__
     unwrapped = inspect.unwrap(called)
+    if isinstance(function, str):
+        raise SchemaError(
+            f"{of}: {function!r} is not a function; write kind={function!r} or"
+            f" tag={function!r}"
+        )
     if not callable(function) or not inspect.isgeneratorfunction(unwrapped):
         is_async = inspect.iscoroutinefunction(unwrapped) or inspect.isasyncgenfunction(
             unwrapped
@@ -191,11 +203,15 @@ def checked_interceptor(of: str, function: Any) -> Interceptor:
         raise SchemaError(
             f"{of}: {name} is not a generator function: write"
             f" `def {getattr(function, '__name__', 'name')}(call: Call) -> Intercepting:`"
-            f" with `result = yield from call` in it{hint}"
+            f" with `result = yield from call` in it, or call {name}(...) if that"
+            f" returns one{hint}"
         )
     try:
         inspect.signature(function).bind(None)
     except TypeError:
-        raise SchemaError(f"{of}: {name} takes one argument, the call") from None
+        raise SchemaError(
+            f"{of}: {name} takes one argument, the call; to go on with it, write"
+            " `yield from call`"
+        ) from None
     checked: Interceptor = function
     return checked

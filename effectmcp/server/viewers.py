@@ -6,7 +6,7 @@ what takes long when the user is authenticated. If it raises, the feature is hid
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from attrs import frozen
@@ -50,9 +50,14 @@ ViewerFilter: TypeAlias = Callable[["Feature", Viewer], object]
 def may_see(app: Server, feature: Feature, viewer: Viewer) -> bool:
     """Return whether a feature exists for a viewer."""
     try:
-        if feature.visible is not None and not feature.visible(viewer):
-            return False
-        return app.visible is None or bool(app.visible(feature, viewer))
+        found: object = True
+        if feature.visible is not None:
+            found = feature.visible(viewer)
+        if found and app.visible is not None:
+            found = app.visible(feature, viewer)
+        if isinstance(found, (Awaitable, Generator)):
+            raise TypeError(f"{found!r} is neither true nor false")
+        return bool(found)
     except Exception:
         logger.exception("visible= of %s failed: it is hidden", feature.name)
         return False

@@ -45,7 +45,7 @@ from attrs import define, field
 from ..canonical import JSON, parse
 from ..effects.base import Effect
 from ..effects.control import Detach
-from ..effects.local import Caller, Progress, Status
+from ..effects.local import Caller, Progress, Sleep, Status
 from ..effects.steps import Step
 from ..engine.journal import Journal, JournalError, wire_key
 from ..engine.replay import Run
@@ -773,9 +773,14 @@ class _Turn:
             while True:
                 assert isinstance(command, PerformAll)  # they have no other command
                 outcomes: dict[str, Done | Failure] = {}
+                (want,) = command.wants  # they yield one effect at a time
                 try:
-                    yield Start(command.wants)
-                    while len(outcomes) < len(command.wants):
+                    if isinstance(want.effect, Sleep):
+                        yield from self._wait_until(self._now + want.effect.seconds)
+                        outcomes[want.key] = Done(None)
+                    else:
+                        yield Start(command.wants)
+                    while not outcomes:
                         outcomes |= yield Wait(None)
                         yield from self._look()
                 except TaskStoreError as exc:
@@ -786,6 +791,11 @@ class _Turn:
             return fields
         finally:
             going.close()
+
+    def _wait_until(self, due: float) -> Generator[TurnCommand, Any, None]:
+        while self._now < due:
+            yield Wait(due)
+            yield from self._look()
 
     def _failure(self, row: TaskRow, error: Exception, tool: Tool) -> TaskRow:
         try:

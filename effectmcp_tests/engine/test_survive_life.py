@@ -521,6 +521,27 @@ def test_context_variables(way: Any) -> None:
         tenant.reset(token)
 
 
+def seen_after_a_restart() -> Flow[str]:
+    found = tenant.get()
+    yield from ()
+    return found
+
+
+def test_context_variables_after_a_restart() -> None:
+    """L1: what starts again runs in the context in which the run was made."""
+
+    def handler() -> Flow[str]:
+        tenant.set("ann")
+        yield from Now()
+        return (yield from Restart(seen_after_a_restart))
+
+    token = tenant.set("host")
+    one = run(handler)
+    stop = one.start()
+    tenant.reset(token)
+    assert returns(advance(one, stop)) == "host"
+
+
 def test_context_variables_of_two_flows_at_once() -> None:
     """Two flows that take turns in one thread keep their own context variables."""
 

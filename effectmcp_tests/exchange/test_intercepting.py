@@ -106,6 +106,7 @@ class TestCalls:
         assert words(reply) == "Hello, Ann!"
         assert seen == [
             Call(
+                feature=app.tools["greet"],
                 kind="tool",
                 name="greet",
                 tags=frozenset({"loud"}),
@@ -194,7 +195,7 @@ class TestCalls:
             result = yield from call
             if isinstance(result, Finished):
                 meta = {"seen": True}
-                return attrs.evolve(result, fields={**result.fields, "_meta": meta})
+                return result.with_fields({"_meta": meta})
             return result
 
         app = serving(redact)
@@ -455,15 +456,15 @@ def no_generator(call: Call) -> Any:
 
 #: Faulty interceptors, and the words of the log.
 MISUSES: Final[Mapping[Callable[[Call], Any], str]] = {
-    twice: "twice yields its call twice",
-    nothing: "nothing returns nothing: end it with `return result`",
-    asks: "asks yields Confirm(): it yields its call, steps, Now()",
-    yields_text: "yields_text yields str: it yields its call",
-    caller: "caller yields Caller(): the call has the principal",
-    renames: "renames changes more of its call than the arguments",
-    no_dict: "no_dict gives the arguments ['x'], and no dict",
-    own_questions: "own_questions returns a InputNeeded(...) that it has made",
-    own_task: "own_task returns a TaskStarted(...) that it has made",
+    twice: "yields its call twice",
+    nothing: "returns nothing: end it with `return result`",
+    asks: "yields Confirm(): it may yield its call, steps",
+    yields_text: "yields str: it may yield its call",
+    caller: "yields Caller(): the call has the principal",
+    renames: "changes more of its call than the arguments",
+    no_dict: "gives the arguments ['x'], and no dict",
+    own_questions: "returns a InputNeeded(...) that it has made",
+    own_task: "returns a TaskStarted(...) that it has made",
 }
 
 
@@ -472,7 +473,72 @@ def test_misuse(function: Interceptor, caplog: pytest.LogCaptureFixture) -> None
     reply = result(call(serving(function), "greet"))
     assert reply["isError"] is True
     assert text_of(reply).startswith("Internal error: greet failed.")
-    assert f":{MISUSES[function]}" in caplog.text
+    assert f"the interceptor {function.__name__}() (" in caplog.text
+    assert f"), around greet, {MISUSES[function]}" in caplog.text
+
+
+def returns_its_call(call: Call) -> Intercepting:
+    yield from ()
+    return call
+
+
+def loses_the_content(call: Call) -> Intercepting:
+    result = yield from call
+    return attrs.evolve(result, fields={"x": 1})
+
+
+def sets_the_type(call: Call) -> Intercepting:
+    result = yield from call
+    assert isinstance(result, Finished)
+    return result.with_fields({"resultType": "input_required"})
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (returns_its_call, "returns its call: write `return (yield from call)`"),
+        (loses_the_content, "returns a result without a list 'content'"),
+        (sets_the_type, "returns a result with 'resultType'"),
+    ],
+)
+def test_results_that_are_none(
+    function: Any, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert result(call(serving(function), "greet"))["isError"] is True
+    assert problem in caplog.text
+
+
+def test_arguments_cannot_be_changed_in_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def changes(call: Call) -> Intercepting:
+        arguments: Any = call.arguments
+        arguments["name"] = "Bob"
+        return (yield from call)
+
+    reply = call(serving(changes), "greet", arguments={"name": "Ann"})
+    assert result(reply)["isError"] is True
+    assert "does not support item assignment" in caplog.text
+
+
+def test_a_feature_that_is_replaced_while_it_is_called() -> None:
+    """The call keeps the interceptors that it began with, and the new one gets them."""
+    app = Server("shop", keys=KEYS)
+
+    @app.intercept
+    def redact(call: Call) -> Intercepting:
+        yield from call
+        return "[redacted]"
+
+    @app.tool
+    def secret() -> str:
+        old = app.tools["secret"]
+        app.remove(old)
+        app.add(attrs.evolve(old))
+        return "42"
+
+    for _ in range(2):
+        assert words(call(app, "secret")) == "[redacted]"
 
 
 def test_arguments_for_a_resource(caplog: pytest.LogCaptureFixture) -> None:
@@ -516,7 +582,7 @@ def with_default(call: Call, other: str = "x") -> Intercepting:
         (an_async_generator, "is not a generator function.*an async @step"),
         (no_generator, "is not a generator function"),
         (two, "two takes one argument, the call"),
-        ("two", "'two' is not a generator function"),
+        ("tool", "'tool' is not a function; write kind='tool' or tag='tool'"),
     ],
     ids=lambda one: getattr(one, "__name__", "")[:20] if callable(one) else "",
 )
@@ -556,7 +622,7 @@ def test_unknown_kinds() -> None:
     with pytest.raises(SchemaError, match="tags='loud': give a list"):
         app.tool(name="x", tags="loud")(lambda: "x")
     visible: Any = "x"
-    with pytest.raises(SchemaError, match="visible='x': give a function"):
+    with pytest.raises(SchemaError, match="'x' is not a plain function of the viewer"):
         app.tool(name="x", visible=visible)(lambda: "x")
 
 
@@ -724,14 +790,14 @@ def test_features_come_and_go() -> None:
 
     greet = app.tools["greet"]
     app.remove(greet)
-    assert greet not in app.around
+    assert greet in app.around  # for the calls that have it
     app.add(greet)
     call(app, "greet")
     assert seen == ["greet"]
 
 
 def test_calls_without_interceptors() -> None:
-    assert serving().around == {}
+    assert not serving().has_around
     assert serving().is_filtered is False
 
 
@@ -806,7 +872,7 @@ def _wrapped(instead: Callable[[Call], Any]) -> Any:
 def test_wrapper_that_returns_no_generator(caplog: pytest.LogCaptureFixture) -> None:
     reply = result(call(serving(_wrapped(lambda one: "closed")), "greet"))
     assert reply["isError"] is True
-    assert ":twice returned no generator" in caplog.text
+    assert "around greet, returned no generator" in caplog.text
 
 
 def test_wrapper_that_raises() -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from effectmcp import Flow, Server, Sleep, UsageError
+from effectmcp import Flow, SchemaError, Server, Sleep
 from effectmcp.drivers import sync
 from effectmcp.drivers.local import Mailbox
 from effectmcp.exchange.commands import Listen, Peer, Reply
@@ -505,7 +505,36 @@ def test_text_of_a_hidden_tool_reaches_its_user() -> None:
     assert text_of(result(call(kinds(is_ann), "hidden", peer=ANN))) == "done"
 
 
-def test_filter_that_is_no_function() -> None:
-    visible: Any = "x"
-    with pytest.raises(UsageError, match="visible='x'"):
+def of_one(viewer: Viewer) -> bool:
+    return True
+
+
+async def waits(*given: Any) -> bool:
+    return True
+
+
+def yields(*given: Any) -> Any:
+    yield True
+
+
+@pytest.mark.parametrize("visible", ["x", of_one, waits, yields, partial(waits, 1)])
+def test_filter_that_is_not_a_plain_function(visible: Any) -> None:
+    """What a coroutine function returns would always be true."""
+    with pytest.raises(SchemaError, match="is not a plain function of the feature"):
         Server("shop", visible=visible)
+
+
+@pytest.mark.parametrize("visible", ["x", lambda: True, waits, yields])
+def test_visible_that_is_not_a_plain_function(visible: Any) -> None:
+    app = Server("shop")
+    with pytest.raises(SchemaError, match="is not a plain function of the viewer"):
+        app.tool(name="x", visible=visible)(lambda: "x")
+
+
+def test_result_that_is_neither_true_nor_false(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = Server("shop")
+    app.tool(name="x", visible=lambda viewer: yields(viewer))(lambda: "x")
+    assert result(send(app, "tools/list"))["tools"] == []
+    assert "is neither true nor false" in caplog.text

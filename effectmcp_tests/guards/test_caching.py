@@ -395,3 +395,26 @@ def test_what_an_inner_interceptor_answers_is_kept() -> None:
     app.tool(name="x", interceptors=[cache_results(60), answer])(lambda: "x")
     metas = [result(call(app, "x"))["_meta"]["n"] for _ in range(3)]
     assert metas == ["a", "a", "a"]
+
+
+def test_a_number_of_results_is_kept() -> None:
+    app, ran = Server("shop"), []
+
+    @app.tool(interceptors=[cache_results(60, most=2)])
+    def price(title: str) -> str:
+        ran.append(title)
+        return "9.99"
+
+    for title in ("a", "b", "c", "c", "b", "a"):
+        result(call(app, "price", arguments={"title": title}))
+    assert ran == ["a", "b", "c", "a"]
+
+
+def test_a_tool_that_was_replaced() -> None:
+    """Its results are not those of the new one."""
+    app, cached = Server("shop"), cache_results(60)
+    app.tool(name="price", interceptors=[cached])(lambda: "old")
+    assert text_of(result(call(app, "price"))) == "old"
+    app.remove(app.tools["price"])
+    app.tool(name="price", interceptors=[cached])(lambda: "new")
+    assert text_of(result(call(app, "price"))) == "new"

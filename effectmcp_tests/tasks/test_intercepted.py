@@ -127,6 +127,7 @@ def test_end_is_a_call_of_its_own() -> None:
     assert text(row) == "a cup of 3 to Rome"
     assert seen == [
         Call(
+            feature=seen[0].feature,
             kind="tool",
             name="job",
             tags=frozenset({"loud"}),
@@ -509,9 +510,9 @@ def test_call_that_starts_a_task() -> None:
     life = user.follow(id_, lambda one: {"result": accepted("Rome")})
     assert text_of(life.end["result"]) == "a cup of 2 to Rome"
     first, last = looks.calls
-    assert (first.is_task, first.is_first, first.flow_id) == (False, True, None)
+    assert (first.is_task, first.is_first) == (False, True)
     assert (last.is_task, last.is_first) == (True, False)
-    assert last.flow_id == here.host.rows[id_].flow_id.hex()
+    assert first.flow_id == last.flow_id == here.host.rows[id_].flow_id.hex()
     assert last.arguments == {"size": 2}
     assert first.principal == last.principal == "ann"
     assert first.party == last.party
