@@ -50,17 +50,18 @@ ViewerFilter: TypeAlias = Callable[["Feature", Viewer], object]
 def may_see(app: Server, feature: Feature, viewer: Viewer) -> bool:
     """Return whether a feature exists for a viewer."""
     try:
-        found: object = True
-        if feature.visible is not None:
-            found = feature.visible(viewer)
-        if found and app.visible is not None:
-            found = app.visible(feature, viewer)
-        if isinstance(found, (Awaitable, Generator)):
-            raise TypeError(f"{found!r} is neither true nor false")
-        return bool(found)
+        if feature.visible is not None and not _is_true(feature.visible(viewer)):
+            return False
+        return app.visible is None or _is_true(app.visible(feature, viewer))
     except Exception:
         logger.exception("visible= of %s failed: it is hidden", feature.name)
         return False
+
+
+def _is_true(found: object) -> bool:
+    if isinstance(found, (Awaitable, Generator)):
+        raise TypeError(f"{found!r} is neither true nor false")
+    return bool(found)
 
 
 def may_hear(app: Server, viewer: Viewer, change: Change) -> bool:

@@ -484,6 +484,7 @@ def returns_its_call(call: Call) -> Intercepting:
 
 def loses_the_content(call: Call) -> Intercepting:
     result = yield from call
+    assert isinstance(result, Finished)
     return attrs.evolve(result, fields={"x": 1})
 
 
