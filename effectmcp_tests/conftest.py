@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from effectmcp.drivers.turns import TURNS
-from effectmcp.logs import forget_counts
 
 # No deadline: a first example compiles forms and converters, and CI machines pause.
 # `ci` is Hypothesis's own (derandomized), which it loads where CI is set.
@@ -39,12 +38,6 @@ def no_long_work() -> None:
     """Forget who held the loop for long: a slow machine may mark clients of any test."""
     TURNS._parties.clear()
     TURNS.is_needed = False
-
-
-@pytest.fixture(autouse=True)
-def new_counts() -> None:
-    """Forget what other tests have logged: frequent records are dropped."""
-    forget_counts()
 
 
 @pytest.fixture(scope="module")
