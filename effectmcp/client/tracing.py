@@ -70,3 +70,4 @@ class ClientTracing(Protocol):
                 is the first one.
             is_http: Whether it goes over HTTP.
         """
+        ...

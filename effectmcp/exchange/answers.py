@@ -65,6 +65,7 @@ from .tasks import (
     readable_tasks,
     update_task,
 )
+from .telling import tell
 
 __all__ = ["ANSWERS", "Answering", "mismatch", "reply_to"]
 
@@ -93,6 +94,8 @@ def reply_to(context: Context, outcome: Mapping[str, JSON] | Interim | Handle) -
     dialect = context.dialect
     if isinstance(outcome, Interim):
         assert not isinstance(dialect, Legacy)  # such a flow asks live, and is kept
+        if outcome.asked is not None:
+            tell(context.app, outcome.asked)
         outcome = dialect.interim(outcome.questions, outcome.token)
     elif isinstance(outcome, Handle):
         assert dialect.tasks is not None  # `can_follow` has checked it

@@ -22,6 +22,7 @@ from .commands import Command, Invoke
 
 if TYPE_CHECKING:
     from ..engine.stops import Question
+    from ..server.events import QuestionsAsked
     from ..server.handlers import Handler
     from .context import Context
     from .task_rows import TaskRow
@@ -31,10 +32,17 @@ __all__ = ["Handle", "Interim", "PlainCall", "checked", "contained"]
 
 @record(eq=False)
 class Interim:
-    """The questions that a round ends with, and the state for the next round."""
+    """The questions that a round ends with, and the state for the next round.
+
+    Attributes:
+        questions: The questions.
+        token: The state.
+        asked: The event to tell if they are sent; `None` without observers.
+    """
 
     questions: tuple[Question, ...]
     token: str
+    asked: QuestionsAsked | None = None
 
 
 @record(eq=False)

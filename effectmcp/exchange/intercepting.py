@@ -79,9 +79,11 @@ class Prepared(Protocol):
     @property
     def is_resumed(self) -> bool:
         """Whether it resumes a flow, once it is opened."""
+        ...
 
     def run(self, kwargs: Mapping[str, Any]) -> Generator[Command, Any, Any]:
         """Run it with the arguments of its function; return its value."""
+        ...
 
 
 def intercept(

@@ -178,7 +178,7 @@ def resource_result(resource: Resource, uri: str, value: Any) -> dict[str, JSON]
 _RESULTS: Final[Mapping[CallKind, Callable[[Any, str, Any], dict[str, JSON]]]] = {
     "tool": lambda tool, _, value: tool_result(tool, value),
     "prompt": lambda prompt, _, value: prompt_result(prompt, value),
-    "resource": resource_result,
+    "resource": lambda resource, uri, value: resource_result(resource, uri, value),
 }
 
 

@@ -373,10 +373,12 @@ class FlowCall:
                             round_.is_counted = True
                     token = round_.token(now=self._context.clock())
                     outcome, asked, size = "asked", len(questions), len(token)
+                    event = None
                     if self._context.watched is not None:
                         again = _unfit(questions)
-                        self._tell_questions(round_, questions)
-                    return Interim(questions, token)
+                        # An interceptor may still keep them from being sent.
+                        event = self._asked_event(round_, questions)
+                    return Interim(questions, token, event)
                 case Perform(wants):
                     (want,) = wants  # a `Detach`: `_advance` performs all others
                     row = yield from self._detach(round_, want.effect)
@@ -590,23 +592,23 @@ class FlowCall:
                 number=watched.number,
                 method=self._context.request.method,
                 target=self._target,
+                principal=self._context.peer.principal,
                 error=error,
             ),
         )
 
-    def _tell_questions(self, round_: Round, questions: tuple[Question, ...]) -> None:
+    def _asked_event(
+        self, round_: Round, questions: tuple[Question, ...]
+    ) -> QuestionsAsked | None:
         if not questions:
-            return
-        tell(
-            self._context.app,
-            QuestionsAsked(
-                flow_id=round_.flow_id.hex(),
-                method=self._context.request.method,
-                target=self._target,
-                principal=self._context.peer.principal,
-                task=None,
-                questions=questions,
-            ),
+            return None
+        return QuestionsAsked(
+            flow_id=round_.flow_id.hex(),
+            method=self._context.request.method,
+            target=self._target,
+            principal=self._context.peer.principal,
+            task=None,
+            questions=questions,
         )
 
     def _tell_answers(self, round_: Round, answers: Mapping[str, JSON]) -> None:
@@ -713,7 +715,9 @@ class FlowCall:
             return message
 
         if self._context.watched is not None:
-            self._tell_questions(round_, asked.questions)
+            event = self._asked_event(round_, asked.questions)
+            if event is not None:
+                tell(self._context.app, event)
         questions = [(message_of(one), one.race) for one in asked.questions]
         asking = session.ask(running, questions, until=asked.due)
         try:

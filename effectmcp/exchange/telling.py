@@ -13,6 +13,7 @@ from attrs import define
 
 from ..canonical import JSON
 from ..engine.stops import Want
+from ..errors import ArgumentsError
 from ..logs import logger_for
 from ..protocol.methods import methods_of
 from ..server.events import TRACE, RequestBegan, RequestEnded
@@ -116,11 +117,13 @@ def begin_watching(
             revision=revision.version,
             era="legacy" if revision.has_handshake else "modern",
             principal=peer.principal,
+            address=peer.address,
             client=client,
             session=None if session is None else session.number,
             id=request.id,
             size=request.size,
             is_http=peer.headers is not None,
+            arguments=request.params.get("arguments"),
             meta=sent if isinstance(sent, dict) else {},
             context=watched.variables,
         ),
@@ -156,7 +159,7 @@ def end_watching(
             principal=peer.principal,
             seconds=clock() - watched.began,
             outcome=outcome,
-            error=None if error is None else type(error).__name__,
+            error=None if error is None else _class_of(error),
             code=failure.get("code"),
             message=failure.get("message"),
             size=0 if body is None else len(body),
@@ -215,6 +218,13 @@ def tapped(
         return reply
     finally:
         answering.close()
+
+
+def _class_of(error: BaseException) -> str:
+    # What a client sent is read by a class of our own.
+    return (
+        "ArgumentsError" if isinstance(error, ArgumentsError) else type(error).__name__
+    )
 
 
 def target_of(params: Mapping[str, JSON]) -> str | None:

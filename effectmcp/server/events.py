@@ -79,11 +79,14 @@ class RequestBegan:
         revision: The revision to which the request belongs.
         era: Whether that revision has rounds (`"modern"`) or sessions (`"legacy"`).
         principal: The authenticated user, if the transport knows one.
+        address: The client's address; `None` if unknown.
         client: The client's name and version, in its own words.
         session: The number of its session in this process; `None` without one.
         id: The request's JSON-RPC id.
         size: Its size in bytes; 0 if the transport had read it already.
         is_http: Whether it came over HTTP.
+        arguments: The arguments of a call, which are unchecked. Keep them out of logs:
+            they are the user's.
         meta: Its `_meta`, which is unchecked.
         context: The context whose copies the handler, its steps and its interceptors run
             in.
@@ -97,11 +100,13 @@ class RequestBegan:
     revision: str
     era: Literal["modern", "legacy"]
     principal: str | None
+    address: str | None
     client: str | None
     session: int | None
     id: str | int
     size: int
     is_http: bool
+    arguments: JSON = field(repr=False)
     meta: Mapping[str, JSON] = field(repr=False)
     context: Context = field(repr=False, eq=False)
 
@@ -238,6 +243,7 @@ class RoundRefused:
         number: The request's number in this process.
         method: The method; see `RoundBegan`.
         target: The tool, prompt or URI.
+        principal: The user who sent it.
         error: A `StateError`, with the reason that the client does not see; or a
             `DivergenceError`, with the report of what the deploy changed.
     """
@@ -245,6 +251,7 @@ class RoundRefused:
     number: int
     method: str
     target: str
+    principal: str | None
     error: StateError | DivergenceError
 
 
@@ -429,6 +436,8 @@ class TurnEnded:
     Attributes:
         task: The id of the task.
         tool: The tool.
+        flow_id: The flow's id in hex.
+        principal: The owner of the task.
         status: The status of the task now, or `"parked"` if it waits for its operator;
             `"dropped"` if the turn was cut off.
         was: The status before.
@@ -437,6 +446,8 @@ class TurnEnded:
 
     task: str
     tool: str
+    flow_id: str
+    principal: str | None
     status: str
     was: str
     seconds: float

@@ -213,5 +213,6 @@ def checked_interceptor(of: str, function: Any) -> Interceptor:
             f"{of}: {name} takes one argument, the call; to go on with it, write"
             " `yield from call`"
         ) from None
-    checked: Interceptor = function
-    return checked
+    checked: Any = function
+    given: Interceptor = checked
+    return given

@@ -320,6 +320,8 @@ class _Turn:
                 TurnEnded(
                     task=row.id,
                     tool=row.tool,
+                    flow_id=row.flow_id.hex(),
+                    principal=row.owner,
                     status=status,
                     was=was,
                     seconds=self._now - self._watched.began,

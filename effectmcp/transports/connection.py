@@ -563,7 +563,7 @@ class Connection:
         """Judge a head, and remember the result if the same head may come again."""
         judged = judge(self._shared.endpoint, head)
         if isinstance(judged, Send):
-            tell_refusal(self._shared.endpoint, judged, self._peer)
+            tell_refusal(self._shared.endpoint, judged, head)
         elif isinstance(self._wire, Plain):
             self._judged.keep(judged)
         return judged

@@ -190,17 +190,38 @@ def judge(endpoint: Endpoint, head: Head) -> Judged | Send:
     return Send(judged.status, (*judged.headers, length))
 
 
-def tell_refusal(endpoint: Endpoint, answer: Send, address: str | None) -> None:
-    """Tell observers of a request that HTTP refuses.
+def tell_refusal(endpoint: Endpoint, answer: Send, head: Head | None) -> None:
+    """Tell observers of a request that HTTP refuses; probes are not among them.
 
     Args:
         endpoint: The server.
         answer: The response.
-        address: The address that the request came from.
+        head: The head of the request; `None` if unknown.
     """
     app, status = endpoint.app, answer.status
-    if app.observers and status is not None and status >= 400:
-        tell(app, HttpRefused(status=status, address=address))
+    if not app.observers or status is None or status < 400:
+        return
+    address = None
+    if head is not None:
+        if head.path in endpoint.probes:
+            return
+        address = head.peer
+        if endpoint.site.proxies:
+            address = _behind_proxies(endpoint.site, head)
+    tell(app, HttpRefused(status=status, address=address))
+
+
+def _behind_proxies(site: Site, head: Head) -> str | None:
+    headers: dict[str, str] = {}
+    if isinstance(head.headers, dict):
+        # As in `_judge`, for pyright.
+        headers = head.headers  # pyright: ignore[reportAssignmentType]
+    else:
+        try:
+            headers = joined(head.headers)
+        except TwiceError:
+            pass  # nothing that a proxy says is read then
+    return client_address(site, head.peer, headers)
 
 
 def _judge(endpoint: Endpoint, head: Head) -> Judged | Send:
@@ -634,8 +655,8 @@ class Conversation:
     def _refused(self, answer: Send) -> Send:
         """Send an answer that is not from the exchange; tell observers of a refusal."""
         head = self._judged.head if self._judged is not None else self._head
-        address = head.peer if isinstance(head, Head) else None
-        tell_refusal(self.endpoint, answer, address)
+        known = head if isinstance(head, Head) else None
+        tell_refusal(self.endpoint, answer, known)
         return self._send(answer)
 
     def _send(self, answer: Send) -> Send:

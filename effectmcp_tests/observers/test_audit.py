@@ -6,14 +6,15 @@ import io
 import json
 import logging
 import multiprocessing
+import os
 import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from attrs import frozen
@@ -24,7 +25,8 @@ from effectmcp import Confirm, Detach, Elicit, ElicitUrl, Flow, Server, ToolErro
 from effectmcp.drivers import sync
 from effectmcp.errors import UsageError
 from effectmcp.exchange.commands import Peer
-from effectmcp.observers.audit import MASK, SECRETS, AuditLog, masked
+from effectmcp.observers.audit import AuditLog
+from effectmcp.observers.secret_names import MASK, SECRETS, SecretNames
 from effectmcp.server.events import HttpRefused, QuestionsAnswered, TurnEnded
 
 from ..tasks.simulated import Host, accepted, new
@@ -36,8 +38,8 @@ NOW = 1_795_176_000.25
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that refuses is tried again soon."""
-    monkeypatch.setattr("effectmcp.observers.audit._AGAIN", 0.01)
-    monkeypatch.setattr("effectmcp.observers.audit._GATHERING", 0.0)
+    monkeypatch.setattr("effectmcp.observers.line_writer._AGAIN", 0.01)
+    monkeypatch.setattr("effectmcp.observers.line_writer._GATHERING", 0.0)
 
 
 ANN = Peer(principal="ann")
@@ -92,7 +94,10 @@ def written(act: Callable[[Server], Any], **options: Any) -> list[dict[str, Any]
     stream = io.StringIO()
     with logging_to(stream, **options) as audit:
         act(serving(audit))
-    return [json.loads(one) for one in stream.getvalue().splitlines()]
+    records = [json.loads(one) for one in stream.getvalue().splitlines()]
+    assert [one.pop("number") for one in records] == list(range(1, len(records) + 1))
+    assert {one.pop("process") for one in records} <= {os.getpid()}
+    return records
 
 
 def ordered(app: Server) -> None:
@@ -140,7 +145,13 @@ def test_a_call() -> None:
         }
 
     def ended(outcome: str) -> dict[str, Any]:
-        return {**of, "event": "call", "client": "desk 2", "outcome": outcome}
+        return {
+            **of,
+            "event": "call",
+            "client": "desk 2",
+            "arguments": {"title": "Emma"},
+            "outcome": outcome,
+        }
 
     def answered(key: str, content: Any) -> dict[str, Any]:
         answer = {"action": "accept", "content": content}
@@ -160,12 +171,13 @@ def test_a_call() -> None:
             card_number=text,
         ),
         ended("asked"),
-        answered("card", {"owner": "Ann", "card_number": MASK}),
+        # The question was about a card number, so all of its fields are masked here.
+        answered("card", {"owner": MASK, "card_number": MASK}),
         asked(
             "door_password", "And the secret word?", value={"title": "Answer", **text}
         ),
         ended("asked"),
-        answered("door_password", MASK),
+        answered("door_password", {"value": MASK}),
         ended("result"),
     ]
 
@@ -181,11 +193,10 @@ def test_without_answers() -> None:
 
 
 def test_names_of_ones_own() -> None:
-    records = written(ordered, secrets=["owner"])
-    (card,) = [
-        one["answers"]["card"] for one in records if "card" in one.get("answers", ())
-    ]
-    assert card["content"] == {"owner": MASK, "card_number": MASK}
+    records = written(ordered, secrets=["ROME", "title"])
+    assert {json.dumps(one["arguments"]) for one in records if "arguments" in one} == {
+        json.dumps({"title": MASK})
+    }
 
 
 def test_other_requests() -> None:
@@ -268,32 +279,87 @@ def test_sessions_and_tasks() -> None:
     records = written(act)
     events = [one["event"] for one in records]
     assert events == ["asked", "task input_required", "task completed", "session"]
+    assert len({one["flow"] for one in records[:-1]}) == 1
     assert len({one["task"] for one in records[:-1]}) == 1
     assert records[-1]["client"] == "desk 1"
 
 
-@pytest.mark.parametrize(
-    ("name", "is_masked"),
-    [
-        ("password", True),
-        ("userPassword", True),
-        ("API_KEY", True),
-        ("api-key", True),
-        ("apikey", True),
-        ("privateKey2", True),
-        ("PIN", True),
-        ("pinned", False),
-        ("keyboard", False),
-        ("tokens", False),
-        ("x", False),
-        ("", False),
-        ("---", False),
-    ],
-)
+#: Names, and whether their values are masked.
+NAMES: Final[Mapping[str, bool]] = {
+    **dict.fromkeys(
+        [
+            *("password", "userPassword", "passWord", "pass_word", "pass-word"),
+            *("PASSword", "passwords", "PASSWORD2", "API_KEY", "api-key", "apikey"),
+            *("api_keys", "APIKEYS", "privateKey2", "privatekey", "PIN", "PINs"),
+            *("pin_code", "userPin", "SSNnumber", "IBANnumber", "mySSN", "tokens"),
+            *("TOKENid", "accesstoken", "clientSecrets", "cardnumber", "card_no"),
+            *(
+                "otp",
+                "mfa_code",
+                "sessionId",
+                "pwd",
+                "\uff50\uff41\uff53\uff53\uff57\uff4f\uff52\uff44",
+            ),
+            *("What is your password?", "Your PIN, please"),
+        ],
+        True,
+    ),
+    **dict.fromkeys(
+        ["pinned", "opinion", "keyboard", "spinner", "x", "", "---", "title", "cards"],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "is_masked"), NAMES.items())
 def test_secrets(name: str, is_masked: bool) -> None:
     value = {"a": [{name: "x"}], "b": 5}
-    shown = masked(value, frozenset(SECRETS))
+    shown = SecretNames().masked(value)
     assert shown == ({"a": [{name: MASK}], "b": 5} if is_masked else value)
+
+
+@pytest.mark.parametrize("name", ["пароль2", "мой_пароль", "ПАРОЛЬ", "account密码1"])
+def test_secrets_of_other_scripts(name: str) -> None:
+    assert SecretNames(["пароль", "密码"]).has(name)
+    assert not SecretNames().has(name)
+
+
+@pytest.mark.parametrize("more", ["pin", ["12"], [""]])
+def test_secrets_that_are_no_words(more: Any) -> None:
+    with pytest.raises(UsageError, match="secrets"):
+        SecretNames(more)
+
+
+@given(
+    st.sampled_from(SECRETS),
+    st.lists(st.sampled_from(["user", "new", "2"]), max_size=2),
+    st.sampled_from(["snake", "kebab", "camel", "title", "upper", "plain"]),
+    st.booleans(),
+)
+def test_spellings_of_secrets(
+    secret: str, more: list[str], way: str, is_plural: bool
+) -> None:
+    """Each secret is found among other words, in each usual spelling."""
+    words = [*more[:1], *secret.split(), *more[1:]]
+    if is_plural and not more[1:]:
+        words[-1] += "s"
+    name = {
+        "snake": "_".join(words),
+        "kebab": "-".join(words),
+        "camel": words[0] + "".join(one.capitalize() for one in words[1:]),
+        "title": "".join(one.capitalize() for one in words),
+        "upper": "_".join(words).upper(),
+        "plain": " ".join(words),
+    }[way]
+    assert SecretNames().has(name)
+
+
+def test_the_page_lists_all_secrets() -> None:
+    page = (Path(__file__).parents[2] / "docs/audit.md").read_text()
+    section = " ".join(
+        page.partition("**Secrets.**")[2].partition("**Disks.**")[0].split()
+    )
+    assert all(f"`{one}`" in section for one in SECRETS)
 
 
 JSONS = st.recursive(
@@ -333,7 +399,13 @@ def note(audit: AuditLog, number: int = 1) -> None:
     for _ in range(number):
         audit(
             TurnEnded(
-                task="t", tool="later", status="completed", was="working", seconds=1
+                task="t",
+                tool="later",
+                flow_id="00",
+                principal="ann",
+                status="completed",
+                was="working",
+                seconds=1,
             )
         )
 
@@ -385,13 +457,15 @@ def test_after_the_end(tmp_path: Path) -> None:
     ("options", "problem"),
     [
         ({"secrets": "pin"}, "give a list of names"),
+        ({"file": io.BytesIO()}, "is neither a path nor a stream"),
+        ({"file": 5}, "is neither a path nor a stream"),
         ({"waiting": 0}, "waiting=0"),
         ({"memory": 1.5}, "memory=1.5"),
     ],
 )
 def test_options_that_cannot_be(options: Any, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        AuditLog(io.StringIO(), **options)
+        AuditLog(**{"file": io.StringIO(), **options})
 
 
 def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
@@ -434,8 +508,10 @@ def test_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
             assert audit.lost == 900
             end()
             until(lambda: len(lines(path)) >= 101)
-    assert "records of the audit log are lost" in caplog.text
-    assert "900 records of the audit log were lost" in caplog.text
+    assert f"the audit log {path} cannot be written (" in caplog.text
+    assert "records wait, of at most 100" in caplog.text
+    assert f"the audit log {path} loses records: too many records wait" in caplog.text
+    assert "is written again; 900 records were lost" in caplog.text
     *kept, last = lines(path)
     assert len(kept) == 100
     assert (last["event"], last["records"]) == ("lost", 900)
@@ -481,6 +557,49 @@ def note_to(path: Path, number: int) -> None:
     audit.close(60)
 
 
+def test_half_a_record_of_a_process_that_was_killed(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_text('{"time": "x"}\n{"time": "x", "event": "as')
+    with logging_to(path) as audit:
+        note(audit, 2)
+    whole, half, *new = path.read_text().splitlines()
+    assert (whole, half) == ('{"time": "x"}', '{"time": "x", "event": "as')
+    assert [json.loads(one)["event"] for one in new] == ["task completed"] * 2
+
+
+def test_a_process_that_was_forked(tmp_path: Path) -> None:
+    """It has no thread of its parent, and starts its own."""
+    path = tmp_path / "audit.jsonl"
+    with logging_to(path) as audit:
+        note(audit)
+        child = os.fork()
+        if not child:
+            try:
+                note(audit, 2)
+                audit.close()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        note(audit)
+    records = lines(path)
+    assert len(records) == 4
+    assert [one["process"] for one in records].count(child) == 2
+
+
+def test_a_process_that_was_forked_and_logs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    with logging_to(path) as audit:
+        child = os.fork()
+        if not child:
+            try:
+                audit.close()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        note(audit)
+    assert len(lines(path)) == 1
+
+
 class SlowStream(io.StringIO):
     def __init__(self) -> None:
         super().__init__()
@@ -516,7 +635,7 @@ def test_a_disk_that_waits_for_ever(caplog: pytest.LogCaptureFixture) -> None:
     audit = AuditLog(stream)
     note(audit)
     audit.close(seconds=0.01)
-    assert "could not be written to its end" in caplog.text
+    assert "could not be written to its end: 1 records are lost" in caplog.text
     stream.free.set()
 
 

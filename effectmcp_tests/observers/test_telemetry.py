@@ -1263,7 +1263,15 @@ def test_ends_of_what_began_before_the_observer() -> None:
     call(app, "order")
     call(app, "order", state="x")
     heard += [
-        TurnEnded(task="t", tool="later", status="failed", was="working", seconds=1),
+        TurnEnded(
+            task="t",
+            tool="later",
+            flow_id="00",
+            principal=None,
+            status="failed",
+            was="working",
+            seconds=1,
+        ),
         StepPerformed(flow_id="00", key="k", name="n", seconds=1, task="t"),
         StepPerformed(flow_id="00", key="k", name="n", seconds=1),
     ]
