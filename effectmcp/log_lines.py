@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias
@@ -82,6 +83,8 @@ def set_up_logging(
         # So a reader of standard error finds only objects.
         logging.captureWarnings(True)
         sys.excepthook = _log_uncaught
+        threading.excepthook = _log_of_thread
+        sys.unraisablehook = _log_unraisable
     else:
         handler.setFormatter(TextLines(names_process=names_process))
     root.addHandler(handler)
@@ -94,6 +97,18 @@ def _log_uncaught(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     logger.error("this process ends", exc_info=(kind, error, trace))
+
+
+def _log_of_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None and args.exc_type is not SystemExit:
+        info = args.exc_type, args.exc_value, args.exc_traceback
+        logger.error("a thread ends", exc_info=info)
+
+
+def _log_unraisable(args: sys.UnraisableHookArgs) -> None:
+    if args.exc_value is not None:
+        info = args.exc_type, args.exc_value, args.exc_traceback
+        logger.error("%s", args.err_msg or "an exception was ignored", exc_info=info)
 
 
 class TextLines(logging.Formatter):

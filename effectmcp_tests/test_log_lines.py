@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
 import re
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -188,12 +190,14 @@ def bare() -> Iterator[logging.Logger]:
     """
     root = logging.root
     before = root.handlers, root.level, sys.excepthook, warnings.showwarning
+    hooks = threading.excepthook, sys.unraisablehook
     root.handlers = []
     try:
         yield root
     finally:
         logging.captureWarnings(False)
         root.handlers, level, sys.excepthook, warnings.showwarning = before
+        threading.excepthook, sys.unraisablehook = hooks
         root.setLevel(level)
         logging.getLogger("httpx2").setLevel(logging.NOTSET)
 
@@ -235,6 +239,36 @@ def test_json_has_what_python_would_print(capsys: pytest.CaptureFixture[str]) ->
     assert (warned["logger"], warned["level"]) == ("py.warnings", "warning")
     assert "old" in warned["message"]
     assert (ended["error"], ended["level"]) == ("ValueError", "error")
+
+
+class Unraisable:
+    def __del__(self) -> None:
+        raise ValueError("no")
+
+
+def test_json_has_the_exceptions_of_threads(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And those that nobody can catch."""
+
+    def end() -> None:
+        sys.exit(1)
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    with bare():
+        set_up_logging(LogSettings("json"))
+        for target in (end, fail):
+            thread = threading.Thread(target=target)
+            thread.start()
+            thread.join()
+        Unraisable()
+        gc.collect()
+        threading.excepthook(threading.ExceptHookArgs((ValueError, None, None, None)))
+    ended, ignored = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (ended["message"], ended["error"]) == ("a thread ends", "ValueError")
+    assert ignored["error"] == "ValueError"
 
 
 @pytest.mark.parametrize("settings", [("xml", "info"), ("json", "trace")])

@@ -63,6 +63,8 @@ def announce(
     logger.info("its keys: %s", _keys_of(app))
     if tasks is not None:
         logger.info("its tasks: kept in %s", place_of(tasks))
+    elif any(one.handler.kind == "flow" for one in app.tools.values()):
+        logger.info("its tasks: none are kept, so Detach() returns False")
 
 
 def at(urls: Iterable[str]) -> str:

@@ -23,13 +23,16 @@ _COLOURS: Final = {
     "client": "#dbeafe",
     "shop-1": "#dcfce7",
     "shop-2": "#fef3c7",
-    "a shop": "#f3e8ff",
+    "either": "#f3e8ff",
 }
 
 
 _HEAD: Final = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}" font-family="sans-serif"
  font-size="13">
+<title>A call in three rounds, and its task</title>
+<desc>Spans of a client and of two servers, one below the other. An indented span is a
+child. A dashed line is a link: from each later round to the first one.</desc>
 <defs><marker id="end" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8"
  markerHeight="8" orient="auto"><path d="M0 0 8 4 0 8z" fill="#64748b"/></marker></defs>"""
 _RECTANGLE: Final = """\
@@ -80,20 +83,27 @@ def rows_of(spans: Iterable[Collected]) -> list[Row]:
         parent = known.get(one.parent)
         return one.name == "task order" or (parent is not None and is_of_task(parent))
 
+    calls = [
+        one.id
+        for one, _ in ordered
+        if one.service == "client" and one.name == "tools/call order"
+    ]
     return [
         Row(
             # Any of the servers may run the task.
-            "a shop" if is_of_task(one) else one.service,
+            "either" if is_of_task(one) else one.service,
             depth,
-            _name_of(one),
+            _name_of(one, calls),
             tuple(sorted({places[id_] for _, id_, _ in one.links})),
         )
         for one, depth in ordered
     ]
 
 
-def _name_of(one: Collected) -> str:
+def _name_of(one: Collected, calls: list[str]) -> str:
     number = one.attributes.get("effectmcp.round")
+    if one.id in calls:
+        number = calls.index(one.id) + 1
     return f"{one.name} (round {number})" if number else one.name
 
 

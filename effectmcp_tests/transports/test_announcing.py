@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from effectmcp import Elicit, Flow
 from effectmcp.server import Server
 from effectmcp.state import Keys, make_key
 from effectmcp.tasks import SqliteTasks
@@ -94,6 +95,20 @@ def test_keys_are_named_and_not_shown(
     ensure_keys(alone, is_alone=True)
     assert announced(alone, caplog)[3] == (
         "its keys: a random one of this process: states do not outlive it"
+    )
+
+
+def test_tasks_that_are_not_kept(caplog: pytest.LogCaptureFixture) -> None:
+    app = Server("shop")
+    app.tool(name="plain")(lambda: None)
+    assert len(announced(app, caplog)) == 4
+
+    @app.tool
+    def flow() -> Flow[str]:
+        return (yield from Elicit("Who?", str))
+
+    assert announced(app, caplog)[4] == (
+        "its tasks: none are kept, so Detach() returns False"
     )
 
 
