@@ -29,9 +29,11 @@ from ..engine.generators import (
     throw,
 )
 from ..engine.names import name_of
+from ..engine.steps import step_name
 from ..engine.stops import Done, Failure, Want
 from ..errors import ArgumentsError, OutputError, UsageError
 from ..schema.declared import place_of
+from ..server.events import StepBegan, StepPerformed
 from ..server.interceptors import (
     Call,
     CallKind,
@@ -45,6 +47,7 @@ from .calls import Handle, Interim, checked, contained
 from .commands import Command, PerformAll
 from .results import Misread, result_of
 from .shares import party_of
+from .telling import tell
 
 if TYPE_CHECKING:
     from ..effects.local import CallerInfo
@@ -160,6 +163,7 @@ def intercept(
         inner,
         None if seconds is None else lambda: context.clock() + seconds,
         copy_context() if context.watched is None else context.watched.variables,
+        None if context.watched is None else _Watching(context, call.flow_id or ""),
     )
     outcome = yield from passing.through(chain, call)
     return outcome.fields if isinstance(outcome, Finished) else held[0]
@@ -223,6 +227,42 @@ def intercept_end(
 
 
 @define(eq=False)
+class _Watching:
+    """Tells observers of the steps of interceptors, in a request."""
+
+    _context: Context
+    _flow_id: str
+    _began: float = 0.0
+
+    def begin(self, want: Want) -> None:
+        assert isinstance(want.effect, Step)
+        assert self._context.watched is not None
+        self._began = self._context.clock()
+        event = StepBegan(
+            flow_id=self._flow_id,
+            key=want.key,
+            name=step_name(want.effect),
+            number=self._context.watched.number,
+            task=None,
+            context=want.context,
+        )
+        tell(self._context.app, event)
+
+    def end(self, want: Want, outcome: Done | Failure) -> None:
+        assert isinstance(want.effect, Step)
+        assert self._context.watched is not None
+        event = StepPerformed(
+            flow_id=self._flow_id,
+            key=want.key,
+            name=step_name(want.effect),
+            seconds=self._context.clock() - self._began,
+            number=self._context.watched.number,
+            error=outcome.error if isinstance(outcome, Failure) else None,
+        )
+        tell(self._context.app, event)
+
+
+@define(eq=False)
 class _Passing:
     """One call on its way through its interceptors."""
 
@@ -232,6 +272,7 @@ class _Passing:
     _deadline: Callable[[], float] | None
     #: The context whose copies the interceptors run in.
     _variables: Variables
+    _watching: _Watching | None = None
     _performed: int = 0
     #: What the call came to; only this very object may be returned, unless it is final.
     _given: list[CallOutcome] = field(factory=list)
@@ -306,8 +347,13 @@ class _Passing:
         key = f"interceptor-{self._performed}"
         want = Want(key, effect, variables.copy())
         deadline = None if self._deadline is None else self._deadline()
+        watching = self._watching if isinstance(effect, Step) else None
+        if watching is not None:
+            watching.begin(want)
         outcomes: dict[str, Done | Failure] = yield PerformAll((want,), deadline)
         outcome = outcomes[key]
+        if watching is not None:
+            watching.end(want, outcome)
         if isinstance(outcome, Failure):
             raise outcome.error
         return outcome.value

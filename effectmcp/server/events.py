@@ -265,10 +265,12 @@ class Salvaged:
 
 @frozen(kw_only=True)
 class StepBegan:
-    """A step begins. A replay that reuses a recorded result is no such event.
+    """A step begins, of a handler or an interceptor.
+
+    A replay that reuses a recorded result is no such event.
 
     Attributes:
-        flow_id: The flow's id in hex.
+        flow_id: The flow's id in hex; empty in the call of a plain or async function.
         key: The step's key, which is unique in its flow.
         name: The step's name.
         number: The number of its request; `None` in a task.

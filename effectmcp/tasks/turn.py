@@ -497,20 +497,21 @@ class _Turn:
         self._running |= {want.key: want for want in wants}
         if self._watched is not None:
             for want in wants:
-                if isinstance(want.effect, Step):
-                    self._watched.steps[want.key] = self._now
-                    tell(
-                        self._app,
-                        StepBegan(
-                            flow_id=self._row.flow_id.hex(),
-                            key=want.key,
-                            name=step_name(want.effect),
-                            number=None,
-                            task=self._row.id,
-                            context=want.context,
-                        ),
-                    )
+                self._tell_begun(self._watched, want)
         return Start(tuple(wants))
+
+    def _tell_begun(self, watched: _Watched, want: Want) -> None:
+        if isinstance(want.effect, Step):
+            watched.steps[want.key] = self._now
+            event = StepBegan(
+                flow_id=self._row.flow_id.hex(),
+                key=want.key,
+                name=step_name(want.effect),
+                number=None,
+                task=self._row.id,
+                context=want.context,
+            )
+            tell(self._app, event)
 
     def _known(self, want: Want) -> Done | None:
         match want.effect:
@@ -781,10 +782,14 @@ class _Turn:
                         yield from self._wait_until(self._now + want.effect.seconds)
                         outcomes[want.key] = Done(None)
                     else:
+                        if self._watched is not None:
+                            self._tell_begun(self._watched, want)
                         yield Start(command.wants)
                     while not outcomes:
                         outcomes |= yield Wait(None)
                         yield from self._look()
+                    if self._watched is not None:
+                        self._tell_performed(self._watched, want, outcomes[want.key])
                 except TaskStoreError as exc:
                     raise _UnsavedError(exc) from exc
                 command = going.send(outcomes)

@@ -38,7 +38,7 @@ from effectmcp import (
 from effectmcp.drivers import sync
 from effectmcp.exchange.commands import Overdue, Peer, Reply
 from effectmcp.exchange.handle import handle
-from effectmcp.server import Interceptor
+from effectmcp.server import Interceptor, RequestBegan, StepBegan, StepPerformed
 
 from ..wire import KEYS, call, refused, request, result, said, send, text_of
 
@@ -886,3 +886,30 @@ def test_wrapper_that_raises() -> None:
 def test_result_that_says_that_it_failed() -> None:
     assert Finished({"content": [], "isError": True}).is_error
     assert not Finished({"content": []}).is_error
+
+
+# ---- events -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "has_flow"), [("greet", False), ("wish", True)])
+def test_events_of_the_steps_of_interceptors(name: str, has_flow: bool) -> None:
+    seen: list[Any] = []
+
+    def steps(call: Call) -> Intercepting:
+        yield from Now()
+        yield from Step(len, "abc")
+        try:
+            yield from Step(int, "x")
+        except ValueError:
+            pass
+        return (yield from call)
+
+    call(serving(steps, observers=[seen.append]), name)
+    began = [one for one in seen if isinstance(one, StepBegan)]
+    performed = [one for one in seen if isinstance(one, StepPerformed)]
+    assert [one.name for one in began] == ["builtins:len", "builtins:int"]
+    assert [one.key for one in began] == [one.key for one in performed]
+    assert [type(one.error) for one in performed] == [type(None), ValueError]
+    (number,) = {one.number for one in seen if isinstance(one, RequestBegan)}
+    for one in (*began, *performed):
+        assert (one.number, one.task, bool(one.flow_id)) == (number, None, has_flow)

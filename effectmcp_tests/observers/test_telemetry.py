@@ -640,8 +640,10 @@ class TestSteps:
             if one.name in ("y", "z", "careful"):
                 assert one.context is not None
                 assert one.context.trace_id == id_of(request)[0]
-        first = shop.exported.spans[0]
-        assert (first.name, parent_of(first)) == ("y", id_of(request))
+        own, its_step = shop.exported.spans[:2]
+        assert (own.name, parent_of(own)) == ("y", id_of(its_step))
+        assert its_step.name.endswith("own_span")
+        assert parent_of(its_step) == id_of(request)
 
 
 # ---- tasks --------------------------------------------------------------------------
