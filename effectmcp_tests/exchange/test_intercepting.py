@@ -912,4 +912,9 @@ def test_events_of_the_steps_of_interceptors(name: str, has_flow: bool) -> None:
     assert [type(one.error) for one in performed] == [type(None), ValueError]
     (number,) = {one.number for one in seen if isinstance(one, RequestBegan)}
     for one in (*began, *performed):
-        assert (one.number, one.task, bool(one.flow_id)) == (number, None, has_flow)
+        event: Any = one
+        assert (event.number, event.task, bool(event.flow_id)) == (
+            number,
+            None,
+            has_flow,
+        )
