@@ -390,7 +390,7 @@ class _Passing:
                 return Finished(fields)
 
     def _check_fields(self, function: Interceptor, result: Finished) -> None:
-        """Check that changed fields are still those of a result."""
+        """Check that changed fields still make a result."""
         if any(one is result for one in self._given):
             return
         name = _CONTENTS[self._feature.kind]

@@ -87,7 +87,7 @@ def _key_of(call: Call, *, shared: bool) -> bytes | None:
 
 @define
 class _Result:
-    #: As JSON: nobody who has the result can change what is kept.
+    #: As JSON: a caller that changes the result does not change the cache.
     fields: bytes
     until: float
     #: Another feature may have the same name: later, or on another server.

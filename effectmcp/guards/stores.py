@@ -52,7 +52,7 @@ class MemoryLimits:
         # A clock that was set back adds no tokens.
         passed = max(0.0, now - bucket.at)
         bucket.tokens = min(tokens, bucket.tokens + passed * tokens / seconds)
-        # Or one that was set right would keep a user waiting until it was there again.
+        # Otherwise a clock that was ahead would keep a user waiting.
         bucket.at = now
         wait = 0.0
         if bucket.tokens >= 1:

@@ -99,7 +99,7 @@ class AuditLog:
 
     @property
     def lost(self) -> int:
-        """How many records could not be written, so far."""
+        """The number of lost records so far."""
         return self._writer.lost
 
     def __call__(self, event: Event) -> None:

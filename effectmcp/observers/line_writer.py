@@ -35,7 +35,7 @@ class LineWriter:
         file: The path of the file, which is appended to; or a stream of strings.
         waiting: How many lines may wait.
         memory: How many characters they may have together.
-        lost: Returns the record that says how many were lost.
+        lost: Returns a record with the number of lost lines.
 
     Attributes:
         lost: How many lines could not be written, so far.

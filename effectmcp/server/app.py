@@ -219,7 +219,7 @@ class Server:
         self.resources: Mapping[str, Resource] = {}
         self.templates: Mapping[str, ResourceTemplate] = {}
         self.completions: Mapping[tuple[str, str], Completion] = {}
-        # By identity, and as long as a call or a turn has the feature: one that was
+        # By identity, and as long as a call or a turn has the feature: a feature that was
         # removed or replaced meanwhile keeps its interceptors.
         self.around: MutableMapping[Feature, tuple[Interceptor, ...]] = (
             WeakKeyDictionary()
@@ -262,7 +262,7 @@ class Server:
                 if is_idle is None or not is_idle():
                     return True
             except Exception:
-                logger.exception("is_idle() of an observer failed: it hears of this")
+                logger.exception("is_idle() of an observer failed: it is not idle")
                 return True
         return False
 

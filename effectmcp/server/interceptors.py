@@ -210,7 +210,7 @@ def checked_interceptor(of: str, function: Any) -> Interceptor:
         inspect.signature(function).bind(None)
     except TypeError:
         raise SchemaError(
-            f"{of}: {name} takes one argument, the call; to go on with it, write"
+            f"{of}: {name} takes one argument, the call; to continue with it, write"
             " `yield from call`"
         ) from None
     checked: Any = function

@@ -128,7 +128,7 @@ class _NoToolError(Exception):
 
 
 class _UnsavedError(Exception):
-    """Raised when the host cannot save, which is no error of an interceptor."""
+    """Raised when the host cannot save. Interceptors must not handle this."""
 
     def __init__(self, error: TaskStoreError) -> None:
         super().__init__(error)

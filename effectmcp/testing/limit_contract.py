@@ -183,7 +183,7 @@ def _a_flow_is_open_until_its_time_is_over(bench: _Bench) -> None:
 
 
 def _an_open_flow_may_be_opened_again(bench: _Bench) -> None:
-    """It is counted once, and its time is the last one."""
+    """The flow counts once, until the last of its times."""
     _must([bench.open(0, "a", until=5), bench.open(0, "b", until=50)], [True, True])
     _must(bench.open(1, "a", until=20), True)
     _must(bench.open(10, "c"), False)

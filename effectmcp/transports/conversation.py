@@ -359,7 +359,7 @@ class Conversation:
         head, endpoint = self._head, self.endpoint
         judged = judge(endpoint, head) if isinstance(head, Head) else head
         if isinstance(judged, Send):
-            # A host that judges heads itself has told of it.
+            # A host that judges heads itself has reported the refusal.
             return self._send(judged) if head is judged else self._refused(judged)
         self._judged, self.fields = judged, judged.fields
         find = self._find
