@@ -249,7 +249,7 @@ class Unraisable:
 def test_json_has_the_exceptions_of_threads(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """And those that nobody can catch."""
+    """The log also has the exceptions that no code can catch."""
 
     def end() -> None:
         sys.exit(1)

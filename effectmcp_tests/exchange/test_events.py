@@ -94,7 +94,7 @@ E = TypeVar("E")
 
 @attrs.define(eq=False)
 class Seen:
-    """An observer that keeps what it hears."""
+    """An observer that keeps the events that it receives."""
 
     events: list[Event] = attrs.field(factory=list)
 
@@ -353,7 +353,7 @@ ASKED: Final[list[Any]] = [
         (True, "compare", "compare"),
         ("asked", None, None),
     ),
-    # A tool is no prompt.
+    # A tool is not a prompt.
     (
         "prompts/get",
         {"name": "greet"},
@@ -446,7 +446,7 @@ def test_request_of_a_session(
     ("message", "code"),
     [("{", -32700), ("[]", -32600), ('{"jsonrpc": "2.0", "id": 7}', -32600)],
 )
-def test_message_that_is_no_request(message: str, code: int) -> None:
+def test_message_that_is_not_a_request(message: str, code: int) -> None:
     seen = Seen()
     reply = sync.handle(serving(seen), message, ANN)
     assert reply.message is not None
@@ -458,7 +458,7 @@ def test_message_that_is_no_request(message: str, code: int) -> None:
     assert reply.message["error"]["code"] == code
 
 
-def test_notifications_and_replies_are_no_requests() -> None:
+def test_notifications_and_replies_are_not_requests() -> None:
     seen = Seen()
     client = LegacyClient(serving(seen))
     seen.take()
@@ -482,7 +482,7 @@ def test_request_whose_headers_do_not_match(headers: Any, code: int) -> None:
 
 
 def test_request_without_an_envelope() -> None:
-    """It names no version, and this server knows no older one."""
+    """The request names no version, and this server knows no older one."""
     seen = Seen()
     app = serving(seen, legacy=False)
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
@@ -492,7 +492,7 @@ def test_request_without_an_envelope() -> None:
     assert (ended.outcome, ended.code) == ("error", -32602)
 
 
-def test_meta_that_is_no_object() -> None:
+def test_meta_that_is_not_an_object() -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"_meta": 5}}
     assert began_of(serving(), message).meta == {}
 
@@ -673,7 +673,7 @@ def test_rounds_by_retry() -> None:
     assert seen.one(StepBegan).key != began.key
 
 
-def test_only_answers_that_were_asked_for_are_told() -> None:
+def test_only_answers_that_were_asked_for_are_reported() -> None:
     seen = Seen()
     app = serving(seen)
     asked = result(call(app, "wish"))
@@ -832,7 +832,7 @@ def once(seen: Seen) -> tuple[Server, SqliteTasks]:
 
 
 def test_request_that_is_answered_from_the_ledger() -> None:
-    """No round begins: what was performed the first time counts."""
+    """No round begins: the effects that were performed the first time count."""
     seen = Seen()
     app, tasks = once(seen)
     asked = result(call(app, "buy"))
@@ -1027,7 +1027,7 @@ def test_request_that_becomes_a_task_twice() -> None:
 
 
 def hosted(handler: Callable[..., Any], **options: Any) -> tuple[Host, Seen]:
-    """A simulated host of one task, and what is observed there."""
+    """A simulated host of one task, and the observer of its server."""
     seen = Seen()
     app = Server("shop", observers=[seen])
     app.tool(name="job")(handler)
@@ -1084,7 +1084,7 @@ def test_turn_of_a_task_that_expires() -> None:
 
 
 def test_turns_of_a_task_that_parks() -> None:
-    """Also the turn that resumes it: it was parked until then."""
+    """The turn that resumes the task begins with a parked task."""
 
     def other() -> Flow[str]:
         return (yield from Elicit("Other?", str))
@@ -1508,7 +1508,7 @@ def _traced(trace: str) -> Wire:
     return meta({**EVERYTHING, "extensions": {TASKS: {}}}, traceparent=trace)
 
 
-# ---- observers that want nothing ----------------------------------------------------
+# ---- observers that need no events --------------------------------------------------
 
 
 class Idle(Seen):
@@ -1518,7 +1518,7 @@ class Idle(Seen):
         return True
 
 
-def test_idle_observer_is_told_of_nothing_that_begins() -> None:
+def test_idle_observer_receives_nothing_that_begins() -> None:
     idle = Idle()
     app = serving(idle)
     asked = result(call(app, "wish"))
@@ -1656,7 +1656,7 @@ def _give_up(asking: Inquiry) -> None:
 
 
 def replies(app: Server, script: list[Any], *, is_live: bool) -> list[Any]:
-    """What a client gets that sends a script."""
+    """Return all that a client receives when it sends a script."""
     session = LegacyClient(app, handle=_impatient) if is_live else None
     found: list[Any] = []
     latest: Wire = request("tools/call", {"name": "wish"})
@@ -1704,7 +1704,7 @@ def _check(events: list[Event]) -> None:
     """Hold the events of requests, one after the other, against the rules."""
     numbers: list[int] = []
     letters = ""
-    # An answer to a question may be no message, too.
+    # An answer to a question may be invalid as a message, too.
     events = [one for one in events if not isinstance(one, MessageRefused)]
     for event in [*events, None]:
         if event is None or isinstance(event, RequestBegan):
@@ -1750,7 +1750,7 @@ class Raising(Seen):
     False,
 )
 @example([("ask", ("tools/call", {"name": "wish"}), False)], True)
-def test_observers_hear_of_each_request_and_change_no_reply(
+def test_observers_are_notified_of_each_request_and_change_no_reply(
     script: list[Any], is_live: bool
 ) -> None:
     raising = Raising()
@@ -1770,7 +1770,7 @@ def quiet() -> Iterator[None]:
 
 
 def test_cuts_leave_no_turn_open() -> None:
-    """Wherever a turn is cut off, it has begun and ended once, and the end is the same."""
+    """A turn that is cut off anywhere begins and ends once, and the end is the same."""
     whole, seen = hosted(packs)
     _play(whole)
     for at in range(whole.commands):

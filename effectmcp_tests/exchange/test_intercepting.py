@@ -502,7 +502,7 @@ def sets_the_type(call: Call) -> Intercepting:
         (sets_the_type, "returns a result with 'resultType'"),
     ],
 )
-def test_results_that_are_none(
+def test_results_that_are_invalid(
     function: Any, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert result(call(serving(function), "greet"))["isError"] is True

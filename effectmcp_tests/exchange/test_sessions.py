@@ -8,7 +8,7 @@ from effectmcp.protocol.revisions import HANDSHAKES
 
 
 def made(left: list[str]) -> Session:
-    """A session that notes each place that it gives back."""
+    """A session that notes each return of a place."""
     hello = Hello("", {}, None)
     return Session(HANDSHAKES["2025-11-25"], hello, leave=lambda: left.append("place"))
 

@@ -172,8 +172,8 @@ def test_messages_of_any_kind(message: Wire) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"jsonrpc": "2.0", "id": 7}'])
-def test_text_that_is_no_message(text: str) -> None:
-    """There is no message to show, but for the refusal."""
+def test_text_that_is_not_a_message(text: str) -> None:
+    """There is no message to show, except the refusal."""
     tapped = Tapped()
     wired = Wired(serving(tapped), ANN)
     wired.handle(wired.app, text)
@@ -182,7 +182,7 @@ def test_text_that_is_no_message(text: str) -> None:
     assert tapped.seen[0].principal == "ann"
 
 
-def test_tasks_that_a_subscription_tells_of_at_once() -> None:
+def test_tasks_that_a_subscription_reports_at_once() -> None:
     tapped = Tapped()
     app, _ = serving_tasks(Rows())
     app.taps = (tapped,)
@@ -292,7 +292,7 @@ async def piped(app: Server, **options: Any) -> AsyncIterator[Pipe]:
 
 
 def agrees(tapped: Tapped, pipe: Pipe) -> None:
-    """Check that the taps saw what was sent and written, each message once."""
+    """Check that the taps saw each message that was sent or written, once."""
     # Requests that run side by side are read, and written, in any order.
     assert _sorted(tapped.of("in")) == _sorted(pipe.sent)
     assert _sorted(tapped.of("out")) == _sorted(pipe.got)
@@ -523,7 +523,7 @@ def test_modern_client_is_asked_by_results_only(
     kind: str,
     has_session: bool,
 ) -> None:
-    """It cannot be asked otherwise, whatever it sends, also on an older client's session."""
+    """No message of the client changes this, even on an older client's session."""
     tapped = Tapped()
     app = Server("shop", keys=KEYS, taps=[tapped])
     handler: Any = _asking(script)
@@ -565,7 +565,7 @@ def quiet() -> Iterator[None]:
 
 
 def test_what_a_session_is_asked_is_a_message() -> None:
-    """So the law above would notice one."""
+    """The law above would therefore notice a question to a modern client."""
     tapped = Tapped()
     client = LegacyClient(serving(tapped), NEWEST)
     client.call("wish", {}, accepts({"value": "Rome"}))
@@ -580,7 +580,7 @@ async def _later() -> str:
 
 
 def test_error_of_a_driver_passes_the_taps() -> None:
-    """This one has no loop for an async step."""
+    """The driver of `call` has no loop for an async step."""
     tapped = Tapped()
     app = serving(tapped)
 

@@ -1,4 +1,4 @@
-"""`visible=`: what a viewer lists is what exists for it, and nothing tells of the rest."""
+"""`visible=`: only what a viewer lists exists for it, and nothing reveals the rest."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def breaks(viewer: Viewer) -> bool:
 
 
 def kinds(own: Any = None, /, **options: Any) -> Server:
-    """A server with two features of each kind, of which one has a test of its own."""
+    """A server with two features of each kind; one of the two has its own test."""
     app = Server("shop", **options)
     for name, test in (("open", None), ("hidden", own)):
         app.tool(name=name, visible=test)(lambda: "done")
@@ -67,7 +67,7 @@ def pages(app: Server, method: str, peer: Peer | None = None) -> list[Wire]:
 
 
 def listed(app: Server, method: str, peer: Peer | None = None) -> list[str]:
-    """What names the items of a list."""
+    """Return the names or URIs of the items of a list."""
     field, key = LISTS[method]
     return [item[key] for page in pages(app, method, peer) for item in page[field]]
 
@@ -359,7 +359,7 @@ def test_changes_of_resources(way: str) -> None:
     for uri in ("shop://hidden", "hidden://x"):
         app.updated(uri)
         assert (told(ann), told(bob)) == ([uri], [])
-    for uri in ("shop://open", "y"):  # nobody has the last one
+    for uri in ("shop://open", "y"):  # no feature has the last one
         app.updated(uri)
         assert (told(ann), told(bob)) == ([uri], [uri])
 
@@ -385,7 +385,7 @@ def test_filter_that_comes_later_counts(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_changes_that_name_no_feature_are_told(way: str) -> None:
+def test_changes_that_name_no_feature_are_reported(way: str) -> None:
     app = kinds(is_ann)
     bob = WAYS[way](app, BOB)
     app.changes.publish(Change("tools"))
@@ -519,7 +519,7 @@ def yields(*given: Any) -> Any:
 
 @pytest.mark.parametrize("visible", ["x", of_one, waits, yields, partial(waits, 1)])
 def test_filter_that_is_not_a_plain_function(visible: Any) -> None:
-    """What a coroutine function returns would always be true."""
+    """The result of a coroutine function would always be true."""
     with pytest.raises(SchemaError, match="is not a plain function of the feature"):
         Server("shop", visible=visible)
 
@@ -532,7 +532,7 @@ def test_visible_that_is_not_a_plain_function(visible: Any) -> None:
 
 
 def test_result_that_is_neither_true_nor_false() -> None:
-    """It hides the feature, whatever the server's own function returns."""
+    """Such a result hides the feature, even if the server's own function shows it."""
     app = Server("shop", visible=lambda feature, viewer: True)
     app.tool(name="x", visible=lambda viewer: yields(viewer))(lambda: "x")
     assert result(send(app, "tools/list"))["tools"] == []

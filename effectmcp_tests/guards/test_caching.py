@@ -1,4 +1,4 @@
-"""Cached results: what is kept, for whom, how long, and how much of it."""
+"""Cached results: what is kept, for which users, how long, and how much of it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_result_is_used_again() -> None:
 
 
 def test_other_arguments_are_another_call() -> None:
-    """The order in which a client names them is not."""
+    """A different order of the same arguments is the same call."""
     shop = Shop()
     shop.add(one=1, two=2)
     shop.add(two=2, one=1)
@@ -222,7 +222,7 @@ def test_what_a_handler_keeps_and_changes_is_not_changed_in_the_cache() -> None:
 
 
 def test_what_an_interceptor_changes_in_place_is_not_changed_in_the_cache() -> None:
-    """Neither in the result that is kept, nor in one that was kept."""
+    """Neither while a result is stored, nor after it was read from the cache."""
     ran: list[int] = []
 
     def outside(call: Call) -> Intercepting:
@@ -258,7 +258,7 @@ def sized(size: int) -> str:
 
 
 def keeping(memory: int) -> tuple[Server, list[str]]:
-    """A server whose tool returns a text of its argument; and what ran."""
+    """A server whose tool returns a string of some size, and the keys it ran for."""
     ran: list[str] = []
     app = Server("shop")
 
@@ -276,7 +276,7 @@ def read(app: Server, key: str, size: int = 100) -> None:
     )
 
 
-def test_what_was_used_least_recently_goes_first() -> None:
+def test_the_least_recently_used_result_goes_first() -> None:
     app, ran = keeping(800)
     for key in "abcdefgh":
         read(app, key)
@@ -411,7 +411,7 @@ def test_a_number_of_results_is_kept() -> None:
 
 
 def test_a_tool_that_was_replaced() -> None:
-    """Its results are not those of the new one."""
+    """The results of the old tool are not returned for the new tool."""
     app, cached = Server("shop"), cache_results(60)
     app.tool(name="price", interceptors=[cached])(lambda: "old")
     assert text_of(result(call(app, "price"))) == "old"

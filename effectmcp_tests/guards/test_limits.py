@@ -50,7 +50,7 @@ class Clock:
     start: float = field(factory=time.time)
 
     def __call__(self) -> float:
-        """Return the time at which the test began, and what it has added."""
+        """Return the start time of the test, plus the seconds that it has added."""
         return self.start + self.more
 
 
@@ -102,7 +102,7 @@ def serving(*interceptors: Any, **options: Any) -> Server:
 
 
 def says(reply: Reply) -> str:
-    """The text of a result, or `asks` for one that asks."""
+    """The text of a result, or `asks` for a result that asks."""
     found = result(reply)
     return "asks" if "inputRequests" in found else text_of(found)
 
@@ -167,7 +167,7 @@ class TestRates:
         known = [Peer(address="10.0.0.1"), Peer(address="2001:db8::1")]
         for peer in [*known, Peer()]:
             assert says(call(app, "greet", peer=peer)) == "Hello!"
-        # Of IPv6, one client has a whole network.
+        # With IPv6, one client has a whole network.
         for peer in [*known, Peer(address="2001:db8::2"), Peer()]:
             assert says(call(app, "greet", peer=peer)).startswith("Too many")
 
@@ -251,7 +251,7 @@ class TestRates:
             (1, float("inf")),
         ],
     )
-    def test_limits_that_are_none(self, calls: float, seconds: float) -> None:
+    def test_limits_that_are_invalid(self, calls: float, seconds: float) -> None:
         with pytest.raises(UsageError, match="give 1 call or more"):
             limit_rate(calls, seconds=seconds)
 
@@ -259,10 +259,10 @@ class TestRates:
 @given(st.floats(1, 100), st.floats(0.01, 10_000), st.integers(1, 5))
 @example(1, 2, 1)
 @example(1, 3, 1)
-def test_the_wait_that_is_told_is_enough(
+def test_the_wait_in_the_message_is_enough(
     calls: float, seconds: float, more: int
 ) -> None:
-    """A model that comes back when it was told to is let in; a second less is too early."""
+    """A model that comes back after this wait is let in; a second less is too early."""
     clock = Clock()
     app = serving(limit_rate(calls, seconds=seconds, clock=clock))
     replies = [says(call(app, "greet")) for _ in range(int(calls) + more)]
@@ -294,7 +294,7 @@ class TestOpen:
         assert says(call(app, "wish")) == "asks"
 
     def test_a_resumed_round_is_let_in_where_nothing_was_counted(self) -> None:
-        """Another process may have begun it, or this one has started again."""
+        """The first round may have run in another process, or before a restart."""
         asked = call(serving(limit_open(1)), "wish")
         app = serving(limit_open(1))
         assert says(call(app, "wish")) == "asks"
@@ -305,7 +305,7 @@ class TestOpen:
         ("how", "text"),
         [("bad", "sold out"), ("worse", "Internal error: wish failed.")],
     )
-    def test_one_that_fails_is_closed(self, how: str, text: str) -> None:
+    def test_a_flow_that_fails_is_closed(self, how: str, text: str) -> None:
         app = serving(limit_open(1))
         asked = call(app, "wish", arguments={"how": how})
         assert says(call(app, "wish")) == OPEN.format(1)
@@ -318,7 +318,7 @@ class TestOpen:
         assert says(call(app, "wish", arguments={"how": 5})).startswith("The arguments")
         assert says(call(app, "wish")) == "asks"
 
-    def test_one_that_becomes_a_task_is_closed(self) -> None:
+    def test_a_flow_that_becomes_a_task_is_closed(self) -> None:
         app = serving(limit_open(1), tasks=Rows())
         how: dict[str, Any] = {"arguments": {"how": "task"}, "capabilities": FOLLOWS}
         asked = call(app, "wish", **how)
@@ -366,7 +366,7 @@ class TestOpen:
         assert says(call(app, "wish")) == "asks"
 
     def test_a_round_that_is_lost_is_closed_after_its_seconds(self) -> None:
-        """A store that blocks cannot be told while its client leaves."""
+        """A store that blocks cannot be notified while a client leaves."""
         clock = Clock()
         store = Blocking()
         app = serving(limit_open(1, seconds=30, store=store, clock=clock))
@@ -439,7 +439,7 @@ class TestOpen:
         ("most", "seconds"),
         [(0, 300), (-1, 300), (1.5, 300), (True, 300), (1, 0), (1, float("nan"))],
     )
-    def test_limits_that_are_none(self, most: Any, seconds: float) -> None:
+    def test_limits_that_are_invalid(self, most: Any, seconds: float) -> None:
         with pytest.raises(UsageError, match="give 1 call or more"):
             limit_open(most, seconds=seconds)
 
@@ -466,7 +466,7 @@ def leave(app: Server, asked: Reply | None = None) -> None:
 
 @define(eq=False)
 class Blocking:
-    """A store that waits: it says so, and notes what it did in which order.
+    """A store that declares that it blocks, and notes its actions in their order.
 
     Attributes:
         failing: The functions that fail.
@@ -555,7 +555,7 @@ def test_a_store_that_waits_is_used_in_steps(kind: Any) -> None:
 
 
 def test_a_step_of_a_store_is_what_an_interceptor_yields() -> None:
-    """It runs where steps run: a driver has it in a worker thread."""
+    """Such a step runs where steps run: a driver has it in a worker thread."""
     app = serving(limit_rate(1, store=Blocking()))
     message = request("tools/call", {"name": "greet"})
     exchange = handle(app, message, clock=time.time, entropy=bytes)

@@ -64,7 +64,7 @@ def test_at_the_limit() -> None:
 
 
 def test_beyond_the_limit() -> None:
-    """The model is told what to do."""
+    """The error tells the model what to do."""
     app = serving(1_000, "x" * 2_000)
     found = result(call(app, "read"))
     assert found["isError"] is True
@@ -118,6 +118,6 @@ def test_prompts_and_resources() -> None:
 
 
 @pytest.mark.parametrize("most", [0, -1, 1.5, True, "x", None])
-def test_limits_that_are_none(most: Any) -> None:
+def test_limits_that_are_invalid(most: Any) -> None:
     with pytest.raises(UsageError, match="give 1 byte or more"):
         limit_size(most)

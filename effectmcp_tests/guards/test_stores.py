@@ -24,7 +24,7 @@ def test_it_keeps_the_contract(name: str) -> None:
 
 
 @pytest.mark.parametrize("most", [0, -1, 1.5, True, "x", None])
-def test_a_bound_that_is_none(most: Any) -> None:
+def test_a_bound_that_is_invalid(most: Any) -> None:
     with pytest.raises(UsageError, match="give 1 or more"):
         MemoryLimits(most)
 
@@ -41,7 +41,7 @@ def test_a_refused_flow_takes_no_memory() -> None:
 
 
 def test_after_a_clock_was_set_right_a_bucket_fills_again() -> None:
-    """A clock that was far ahead locks nobody out until then: `take` tells the truth."""
+    """A clock that was ahead locks no key out until then: `take` tells the truth."""
     store = MemoryLimits()
 
     def take(now: float) -> float:
@@ -134,7 +134,7 @@ class Exact:
 def test_exact_counts(
     acts: list[Act], tokens: int, power: int, flows: int, most: int
 ) -> None:
-    """All numbers are sums of powers of 2, so floats are exact but for the waits."""
+    """All numbers are sums of powers of 2: floats are exact, except for waits."""
     exact = Exact(tokens, 2**power, flows, most)
     store = MemoryLimits(most)
     now = Fraction(START)
@@ -183,7 +183,7 @@ def test_no_more_than_the_bucket_and_what_has_flowed_in(
 def test_a_stranger_with_many_addresses_takes_no_more_memory(
     keys: list[str], most: int
 ) -> None:
-    """The keys that are kept are the last ones that were used."""
+    """The keys that are kept are the most recently used keys."""
     store = MemoryLimits(most)
     for key in keys:
         store.take(key, tokens=1.0, seconds=60.0, now=1.0)

@@ -1,4 +1,4 @@
-"""What OpenTelemetry's SDK would export, kept in memory."""
+"""The exports of OpenTelemetry's SDK, kept in memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Exporting:
 
     @property
     def spans(self) -> list[ReadableSpan]:
-        """The spans that have ended, in the order in which they have."""
+        """The spans that have ended, in the order of their ends."""
         return list(self._spans.get_finished_spans())
 
     def span(self, name: str) -> ReadableSpan:

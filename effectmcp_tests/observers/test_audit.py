@@ -325,7 +325,7 @@ def test_secrets_of_other_scripts(name: str) -> None:
 
 
 @pytest.mark.parametrize("more", ["pin", ["12"], [""]])
-def test_secrets_that_are_no_words(more: Any) -> None:
+def test_secrets_that_are_not_words(more: Any) -> None:
     with pytest.raises(UsageError, match="secrets"):
         SecretNames(more)
 
@@ -373,7 +373,7 @@ JSONS = st.recursive(
 @example({"k": ["x" * 70_000]})
 @example({"k": {"content": {str(n): "x" * 100 for n in range(1_000)}}})
 def test_each_record_is_one_line(answers: Any) -> None:
-    """This holds for any answers of a client."""
+    """The law holds for any answers of a client."""
     stream = io.StringIO()
     with logging_to(stream) as audit:
         audit(
@@ -568,7 +568,7 @@ def test_half_a_record_of_a_process_that_was_killed(tmp_path: Path) -> None:
 
 
 def test_a_process_that_was_forked(tmp_path: Path) -> None:
-    """It has no thread of its parent, and starts its own."""
+    """The child has no thread of its parent, and starts its own."""
     path = tmp_path / "audit.jsonl"
     with logging_to(path) as audit:
         note(audit)

@@ -1,4 +1,4 @@
-"""Traces and metrics of a client: spans, what is sent in `_meta`, and stored calls."""
+"""Traces and metrics of a client: spans, values sent in `_meta`, and stored calls."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ async def test_rounds_are_linked() -> None:
 
 @on_both
 async def test_what_surrounds_it_is_its_parent() -> None:
-    """Its state and its baggage are sent, too."""
+    """The parent's trace state and the baggage are sent, too."""
     desk = Desk()
     token = context.attach(baggage.set_baggage("user", "ann lee"))
     try:
@@ -249,7 +249,7 @@ async def test_what_surrounds_it_is_its_parent() -> None:
 
 @on_both
 async def test_requests_at_the_same_time() -> None:
-    """None is the parent of another one."""
+    """No request is the parent of another one."""
     desk = Desk()
     async with desk.client() as client, anyio.create_task_group() as group:
         for _ in range(5):
@@ -384,7 +384,7 @@ def stored(found: Any) -> dict[str, Any]:
 @example("x" * 1_000_000)
 @example("\ud800")
 def test_a_hostile_stored_call(found: Any) -> None:
-    """It is refused, or its trace is ignored; nothing is logged."""
+    """The call is refused, or its trace is ignored; nothing is logged."""
     if not isinstance(found, str | None):
         with pytest.raises(ReplyError, match="another shape"):
             Pending.from_json(stored(found))
@@ -466,7 +466,7 @@ async def test_traces_without_metrics() -> None:
 
 @on_both
 async def test_traces_that_are_not_sampled_are_passed_on() -> None:
-    """So the server does not record them either."""
+    """The server does not record them either."""
     desk = Desk()
     desk.exported.traces = TracerProvider(sampler=ALWAYS_OFF)
     async with desk.client() as client:
@@ -481,7 +481,7 @@ async def test_traces_that_are_not_sampled_are_passed_on() -> None:
 
 @on_both
 async def test_a_legacy_server() -> None:
-    """It gets the trace context; the handshake has none of its own."""
+    """The server gets the trace context; the handshake has none of its own."""
     exported = Exporting()
 
     async def serve(asking: Asking) -> Any:

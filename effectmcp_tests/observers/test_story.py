@@ -118,7 +118,7 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
 
 
 def test_the_picture_shows_the_collected_spans(collector: Collector) -> None:
-    """Write it anew with `python -m effectmcp_tests.observers.test_story`."""
+    """Write it again with `python -m effectmcp_tests.observers.test_story`."""
     assert drawn(rows_of(collector.spans)) == PICTURE.read_text()
 
 
@@ -152,7 +152,7 @@ def test_metrics_arrive(collector: Collector) -> None:
 
 
 def main() -> None:
-    """Draw the picture anew."""
+    """Draw the picture again."""
     with collecting() as found, TemporaryDirectory() as folder:
         told(found, Path(folder))
         PICTURE.write_text(drawn(rows_of(found.spans)))

@@ -88,7 +88,7 @@ PROVIDERS: list[TracerProvider] = []
 
 @define(eq=False)
 class Shop:
-    """A server that is observed, and what is exported of it."""
+    """A server that is observed, and the exports of its telemetry."""
 
     options: dict[str, Any] = field(factory=dict)
     server_options: dict[str, Any] = field(factory=dict)
@@ -369,7 +369,7 @@ class TestRequests:
         )
         assert span.status.status_code is StatusCode.ERROR
 
-    def test_a_message_that_is_none_has_no_span(self) -> None:
+    def test_an_invalid_message_has_no_span(self) -> None:
         shop = Shop()
         sync.handle(shop.app, "{")
         assert shop.exported.spans == []
@@ -387,7 +387,7 @@ def leave(app: Server, name: str) -> None:
 @example("tools/call", "x" * 5_000, "name")
 @example("x" * 5_000, "x" * 5_000, "name")
 def test_a_stranger_makes_up_no_names(method: str, target: str, key: str) -> None:
-    """Names and labels are among those of the server, and texts are short."""
+    """Names and labels are among the server's, and strings are short."""
     shop = Shop({"uris": True})
     for one in (method, "tools/call", "prompts/get", "resources/read", "tasks/get"):
         send(shop.app, one, {key: target})
@@ -455,7 +455,7 @@ class TestFlows:
             )
         ]
 
-    def test_one_that_began_where_nobody_observed(self) -> None:
+    def test_a_flow_that_began_without_observers(self) -> None:
         shop = Shop()
         shop.app.observers = ()
         asked = call(shop.app, "order")
@@ -464,8 +464,8 @@ class TestFlows:
         (span,) = shop.exported.spans
         assert (attributes(span)["effectmcp.round"], span.links) == (2, ())
 
-    def test_one_that_began_where_only_the_client_traced(self) -> None:
-        """The client's span is then the first one that is known."""
+    def test_a_flow_that_began_where_only_the_client_traced(self) -> None:
+        """The client's span is then the first known span."""
         shop = Shop()
         shop.app.observers = ()
         sent, ids = traceparent(1)
@@ -579,7 +579,7 @@ class TestSteps:
         assert step_.status.status_code is StatusCode.UNSET
 
     def test_its_parent_is_a_span_of_the_handler(self) -> None:
-        """What the step opens is in the step's own span."""
+        """A span that the step opens is in the step's own span."""
         shop = Shop()
         call(shop.app, "pay_in_a_span")
         spans = shop.spans()
@@ -602,7 +602,7 @@ class TestSteps:
         assert id_of(one) != id_of(two)
 
     def test_a_step_that_fails(self) -> None:
-        """The error of a step that its handler catches is none of the request."""
+        """A step's error that its handler catches is not an error of the request."""
         shop = Shop()
         call(shop.app, "pay", arguments={"how": "bad"})
         step_, span = shop.exported.spans
@@ -625,7 +625,7 @@ class TestSteps:
         assert [one.name for one in shop.exported.spans] == ["tools/call order"]
 
     def test_spans_of_interceptors_and_of_their_steps(self) -> None:
-        """They are inside of the request's, and what the handler opens is, too."""
+        """All are inside of the request's span, and so are the handler's own spans."""
         shop = Shop()
 
         def guard(call: Call) -> Intercepting:
@@ -690,7 +690,7 @@ class TestTasks:
         }
 
     def test_without_a_first_round(self) -> None:
-        """A task of which no trace is known."""
+        """A task without a known trace."""
         shop = Shop()
         Host(shop.app, new("later")).run()
         assert shop.exported.span("task later").links == ()
@@ -732,7 +732,7 @@ class TestTasks:
         assert parent_of(spans[CHARGE]) == id_of(spans["task later"])
         assert spans["task later"].status.status_code is StatusCode.UNSET
 
-    def test_one_whose_time_is_up(self) -> None:
+    def test_a_task_whose_time_is_up(self) -> None:
         shop = Shop()
         host = Host(shop.app, new("later", ttl=5.0))
         host.run()
@@ -743,7 +743,7 @@ class TestTasks:
         ended = {"effectmcp.task.status": "failed", "gen_ai.tool.name": "later"}
         assert shop.exported.points()["effectmcp.tasks.ended"] == [(ended, 1)]
 
-    def test_one_that_is_cancelled(self) -> None:
+    def test_a_task_that_is_cancelled(self) -> None:
         shop = Shop()
         host = created(shop)
         host.run(1)
@@ -756,8 +756,8 @@ class TestTasks:
         ((labels, value),) = shop.exported.points()["effectmcp.tasks.ended"]
         assert (labels["effectmcp.task.status"], value) == ("cancelled", 1)
 
-    def test_one_that_waits_for_its_operator(self) -> None:
-        """Its handler is not the one that it began with."""
+    def test_a_task_that_waits_for_its_operator(self) -> None:
+        """The handler is not the handler that the task began with."""
         shop = Shop()
 
         def other() -> Flow[str]:
@@ -782,7 +782,7 @@ class TestTasks:
         assert "effectmcp.tasks.ended" not in points
 
     def test_a_turn_that_is_cut_off(self) -> None:
-        """Its step ends with it, and the task is as active as before."""
+        """The turn's step ends with it, and the task is as active as before."""
         shop = Shop()
 
         def cut(want: Any) -> Any:
@@ -905,7 +905,7 @@ class TestContexts:
         }
 
     def test_nothing_is_left_behind(self) -> None:
-        """The caller's context is the one that it was."""
+        """The caller's context is the same as before."""
         shop = Shop()
         call(shop.app, "pay_in_a_span")
         Host(shop.app, new("later")).run(1)
@@ -913,7 +913,7 @@ class TestContexts:
         assert shop.telemetry._open == {}
 
     def test_traces_that_are_not_sampled(self) -> None:
-        """Nothing is exported, and metrics are still complete."""
+        """No span is exported, and metrics are still complete."""
         shop = Shop({"tracer_provider": TracerProvider(sampler=ALWAYS_OFF)})
         asked = call(shop.app, "order")
         shop.again(shop.again(asked, {"value": "Rome"}), {})
@@ -949,7 +949,7 @@ CONTEXT_KEYS = ("traceparent", "tracestate", "baggage", LINK_KEY)
 
 @define(eq=False)
 class Heard(logging.Handler):
-    """What is logged, by anything."""
+    """The records of all loggers."""
 
     records: list[str] = field(factory=list)
 
@@ -1141,7 +1141,10 @@ class TestWithoutAnSdk:
         assert telemetry.is_idle()
 
     def test_a_provider_that_is_set_later_is_used(self) -> None:
-        """Also in the middle of a request. A process has one provider, so: another one."""
+        """The provider may be set in the middle of a request.
+
+        A process has only one provider, so this test runs in another process.
+        """
         done = in_a_process("""
 from effectmcp import Flow, Server, step
 from effectmcp.drivers import sync

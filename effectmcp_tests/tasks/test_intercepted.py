@@ -431,7 +431,7 @@ def test_each_cut(handler: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("at", ["Start", "Wait", "TellTime", "ReadMail"])
 def test_store_that_fails_meanwhile_ends_only_the_turn(at: str) -> None:
-    """The next turn ends the task: what failed is no fault of the call."""
+    """The next turn ends the task: a failed store is not a failure of the call."""
     closed: list[bool] = []
 
     def notes(call: Call) -> Intercepting:
@@ -471,7 +471,7 @@ def _at_once() -> Flow[str]:
 
 
 def watched_world(*interceptors: Any) -> Any:
-    """A world with a tool that is always a task, and one that detaches."""
+    """A world with a tool that is always a task, and tools that detach."""
     here = world()
     here.app.tool(name="always", task="required", interceptors=interceptors)(job)
     here.app.tool(name="leaves", interceptors=interceptors)(leaves)
@@ -480,7 +480,7 @@ def watched_world(*interceptors: Any) -> Any:
 
 
 def leaves(size: int = 1) -> Flow[str]:
-    """Ask, become a task, and go on with its arguments."""
+    """Ask, become a task, and continue with the arguments."""
     yield from Confirm("Go?", key="go")
     is_task = yield from Detach()
     cup = yield from make("cup")
@@ -657,7 +657,7 @@ def test_rounds_of_drafts() -> None:
 
 
 def test_request_that_counts_once() -> None:
-    """The same request again passes the interceptors, and the handler does not run."""
+    """A repeated request passes the interceptors, and the handler does not run."""
     looks = Looks()
     ledger = SqliteTasks()
     app = asking(looks, single_use=True)

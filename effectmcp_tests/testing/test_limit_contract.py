@@ -19,7 +19,7 @@ class _Generous(_Other):
 
 
 class _Sudden(_Other):
-    """Its buckets fill in steps of a minute."""
+    """A store whose buckets fill in steps of a minute."""
 
     def take(self, key: str, *, tokens: float, seconds: float, now: float) -> float:
         return super().take(key, tokens=tokens, seconds=seconds, now=now // 60 * 60)
@@ -32,7 +32,7 @@ class _Confusing(_Other):
 
 
 class _Trusting(_Other):
-    """It takes any change of the clock for time that has passed."""
+    """A store that takes any change of the clock for time that has passed."""
 
     def take(self, key: str, *, tokens: float, seconds: float, now: float) -> float:
         self._buckets.clear()
@@ -50,7 +50,7 @@ class _Eternal(_Other):
 
 
 class _Counting(_Other):
-    """It counts a flow as often as it is opened."""
+    """A store that counts a flow as often as it is opened."""
 
     def open(self, key: str, flow: str, *, most: int, until: float, now: float) -> bool:
         flow += str(len(self._open.get(key, ())))

@@ -196,7 +196,7 @@ def test_failed_authentication_by_the_host(
         ({"Mcp-Session-Id": "unknown"}, 404),
     ],
 )
-def test_observers_are_told_of_refusals(headers: dict[str, str], status: int) -> None:
+def test_observers_receive_refusals(headers: dict[str, str], status: int) -> None:
     table = Table()
     seen: list[Event] = []
     table.sessions.app.observers = (seen.append,)
@@ -208,7 +208,7 @@ def test_observers_are_told_of_refusals(headers: dict[str, str], status: int) ->
         assert seen.pop() == HttpRefused(status=status, address=address)
 
 
-def test_observers_are_not_told_of_other_answers() -> None:
+def test_observers_receive_no_other_answers() -> None:
     table = Table()
     seen: list[Event] = []
     table.sessions.app.observers = (seen.append,)
