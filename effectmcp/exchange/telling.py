@@ -56,7 +56,7 @@ def tell(app: Server, event: Event) -> None:
     for observer in app.observers:
         try:
             observer(event)
-        except Exception:
+        except (Exception, SystemExit):
             logger.exception("an observer failed on %s", type(event).__name__)
 
 
@@ -184,7 +184,7 @@ def tap(
     for one in app.taps:
         try:
             one(seen)
-        except Exception:
+        except (Exception, SystemExit):
             logger.exception("a tap failed on a message that goes %s", direction)
 
 
