@@ -515,7 +515,9 @@ class FlowCall:
                     is_first=self._token is None,
                 ),
             )
-            out = claims.journal.asked
+            # A first request may have early answers, to questions that it will ask.
+            is_early = self._token is None and rules.early_answers
+            out = self._answers if is_early else claims.journal.asked
             self._tell_answers(
                 round_,
                 {

@@ -335,7 +335,9 @@ class QuestionsAsked:
 
 @frozen(kw_only=True)
 class QuestionsAnswered:
-    """A client answered questions that were outstanding. The answers are unchecked.
+    """A client answered questions that were outstanding, or with its first request.
+
+    The answers are unchecked.
 
     Attributes:
         flow_id: The flow's id in hex.

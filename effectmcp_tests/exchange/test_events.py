@@ -1791,3 +1791,19 @@ def _play(one: Host) -> None:
 
 def _is_of_turns(event: Event) -> bool:
     return isinstance(event, (TurnBegan, TurnEnded))
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_early_answers_are_answers(is_allowed: bool) -> None:
+    """Observers are told of them if the server uses them."""
+    seen = Seen()
+    app = Server("shop", keys=KEYS, observers=[seen], early_answers=is_allowed)
+
+    @app.tool
+    def early() -> Flow[str]:
+        return (yield from Elicit("Who?", str, key="who"))
+
+    answers = {"who": {"action": "accept", "content": {"value": "Ann"}}}
+    call(app, "early", answers=answers)
+    told = seen.all(QuestionsAnswered)
+    assert [one.answers for one in told] == ([answers] if is_allowed else [])
