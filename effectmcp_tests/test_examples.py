@@ -13,13 +13,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from unittest.mock import ANY
 
 import pytest
 from hypothesis import given
 
-from effectmcp import Accepted, Confirm, Elicit
-from effectmcp.testing import check, play
+from effectmcp import Accepted, Confirm, Elicit, ProtocolError
+from effectmcp.testing import MemoryClient, check, play
 from effectmcp.testing.replay_workers import ReplayWorkers
 from effectmcp.testing.strategies import answers_for
 
@@ -55,7 +56,10 @@ def typed_into(file: Path, typed: str, keys: str | None = None) -> str:
     return done.stdout
 
 
-SERVERS = ["bookshop", "everything", "provisioning", "search", "weather", "wizard"]
+SERVERS = [
+    *("bookshop", "everything", "guarded", "provisioning", "search", "weather"),
+    "wizard",
+]
 
 
 @pytest.fixture(scope="module")
@@ -175,3 +179,21 @@ def test_bookshop_charges_no_user_who_does_not_agree(
     with play(bookshop.order, "Dune") as dialogue:
         dialogue.expect(Elicit).send(name).expect(Elicit).send(day)
         assert dialogue.expect(Confirm).answer(False).result == "Nothing ordered."
+
+
+# ---- guarded ------------------------------------------------------------------------
+
+
+def test_guarded_counts_and_refuses_rounds() -> None:
+    module: Any = example("guarded")
+    answers = {"What about": "much"}
+    ann, bob = (MemoryClient(module.app, answers, principal=one) for one in ("a", "b"))
+    assert ann.call_tool("interview", topics=3).text == "much, much, much"
+    asked = ann.call_tool("interview", topics=4)
+    assert (asked.rounds, asked.is_error) == (4, True)
+    assert asked.text.startswith("I have asked enough.")
+    for _ in range(2):
+        ann.send("tools/call", name="interview", arguments={})
+    with pytest.raises(ProtocolError, match="Answer your other calls first"):
+        ann.send("tools/call", name="interview", arguments={})
+    assert bob.call_tool("interview").text == "much, much"

@@ -562,6 +562,12 @@ class Server:
 
     # ---- interceptors ----
 
+    @overload
+    def intercept(self, function: F, /) -> F: ...
+    @overload
+    def intercept(
+        self, *, kind: CallKind | None = ..., tag: str | None = ...
+    ) -> Callable[[F], F]: ...
     def intercept(
         self,
         *functions: Any,
