@@ -741,11 +741,11 @@ def test_order_refusal_replacement_and_failure(
                 case "all":
                     app.intercept(function)
                 case "kind":
-                    app.intercept(function, kind="tool")
-                    app.intercept(made(99, way, trace), kind="prompt")
+                    app.intercept(kind="tool")(function)
+                    app.intercept(kind="prompt")(made(99, way, trace))
                 case "tag":
-                    app.intercept(function, tag="loud")
-                    app.intercept(made(99, way, trace), tag="quiet")
+                    app.intercept(tag="loud")(function)
+                    app.intercept(tag="quiet")(made(99, way, trace))
                 case _:
                     pass
 
