@@ -85,22 +85,32 @@ async def test_many_sessions_leave_nothing(sessions: int, autojump_clock: Any) -
         await crowd(doors, 20)  # what is made once
         await trio.sleep(IDLE + 1)
         assert handlers() == []
-        before, objects = tasks(), len(gc.get_objects())
-        await crowd(doors, sessions)
-        await trio.sleep(1)  # until the last one is known to have left
-        left = handlers()
-        assert len(left) == sessions // 2
-        assert tasks() - before == sessions // 2
-        held = len(gc.get_objects()) - objects
-        await trio.sleep(IDLE + 1)
-        assert handlers() == []
-        assert all(one() is None for one in left)
-        assert tasks() == before
-        del left
-        gc.collect()
-        more = len(gc.get_objects()) - objects
-    assert held > 20 * sessions
-    assert more < sessions // 5  # of a leak there would be one for each
+        # Other threads of this process may keep something at the same time. A leak keeps
+        # objects each time.
+        for _ in range(3):
+            more = await objects_left(doors, sessions)
+            if more < sessions // 5:  # of a leak there would be one for each
+                return
+    raise AssertionError(f"{more} objects are left of {sessions} sessions")
+
+
+async def objects_left(doors: Doors, sessions: int) -> int:
+    """Return how many objects are left after some sessions."""
+    gc.collect()
+    before, objects = tasks(), len(gc.get_objects())
+    await crowd(doors, sessions)
+    await trio.sleep(1)  # until the last one is known to have left
+    left = handlers()
+    assert len(left) == sessions // 2
+    assert tasks() - before == sessions // 2
+    assert len(gc.get_objects()) - objects > 20 * sessions
+    await trio.sleep(IDLE + 1)
+    assert handlers() == []
+    assert all(one() is None for one in left)
+    assert tasks() == before
+    del left
+    gc.collect()
+    return len(gc.get_objects()) - objects
 
 
 async def test_sessions_give_their_memory_back(autojump_clock: Any) -> None:
