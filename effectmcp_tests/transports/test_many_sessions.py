@@ -87,6 +87,7 @@ async def test_many_sessions_leave_nothing(sessions: int, autojump_clock: Any) -
         assert handlers() == []
         # Other threads of this process may keep something at the same time. A leak keeps
         # objects each time.
+        more = 0
         for _ in range(3):
             more = await objects_left(doors, sessions)
             if more < sessions // 5:  # of a leak there would be one for each
