@@ -12,12 +12,21 @@ from effectmcp.drivers.turns import TURNS
 
 # No deadline: a first example compiles forms and converters, and CI machines pause.
 # `ci` is Hypothesis's own (derandomized), which it loads where CI is set.
+#: Fewer than Hypothesis's hundred, so that the suite takes minutes: `.ci/long` draws
+#: thousands.
+EXAMPLES = 60
 settings.register_profile(
-    "dev", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "dev",
+    deadline=None,
+    max_examples=EXAMPLES,
+    suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("suite", settings.get_profile("ci"), max_examples=EXAMPLES)
 settings.register_profile("nightly", deadline=None, max_examples=10_000)
 if settings.get_current_profile_name() == "default":
     settings.load_profile("dev")
+elif settings.get_current_profile_name() == "ci":
+    settings.load_profile("suite")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -265,6 +266,7 @@ def test_json_has_the_exceptions_of_threads(
             thread.join()
         Unraisable()
         gc.collect()
+        sys.unraisablehook(SimpleNamespace(exc_value=None))
         threading.excepthook(threading.ExceptHookArgs((ValueError, None, None, None)))
     ended, ignored = map(json.loads, capsys.readouterr().err.splitlines())
     assert (ended["message"], ended["error"]) == ("a thread ends", "ValueError")

@@ -377,7 +377,9 @@ class FlowCall:
                     if self._context.watched is not None:
                         again = _unfit(questions)
                         # An interceptor may still keep them from being sent.
-                        event = self._asked_event(round_, questions)
+                        event = (
+                            self._asked_event(round_, questions) if questions else None
+                        )
                     return Interim(questions, token, event)
                 case Perform(wants):
                     (want,) = wants  # a `Detach`: `_advance` performs all others
@@ -601,9 +603,7 @@ class FlowCall:
 
     def _asked_event(
         self, round_: Round, questions: tuple[Question, ...]
-    ) -> QuestionsAsked | None:
-        if not questions:
-            return None
+    ) -> QuestionsAsked:
         return QuestionsAsked(
             flow_id=round_.flow_id.hex(),
             method=self._context.request.method,
@@ -717,9 +717,7 @@ class FlowCall:
             return message
 
         if self._context.watched is not None:
-            event = self._asked_event(round_, asked.questions)
-            if event is not None:
-                tell(self._context.app, event)
+            tell(self._context.app, self._asked_event(round_, asked.questions))
         questions = [(message_of(one), one.race) for one in asked.questions]
         asking = session.ask(running, questions, until=asked.due)
         try:

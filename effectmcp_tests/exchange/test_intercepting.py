@@ -40,7 +40,9 @@ from effectmcp.exchange.commands import Overdue, Peer, Reply
 from effectmcp.exchange.handle import handle
 from effectmcp.server import Interceptor, RequestBegan, StepBegan, StepPerformed
 
+from ..legacy_client import LegacyClient
 from ..wire import KEYS, call, refused, request, result, said, send, text_of
+from .test_tasks import Rows
 
 ANN = Peer(principal="ann", address="10.0.0.1")
 
@@ -918,3 +920,29 @@ def test_events_of_the_steps_of_interceptors(name: str, has_flow: bool) -> None:
             None,
             has_flow,
         )
+
+
+# ---- tasks of older revisions -------------------------------------------------------
+
+
+def test_an_answer_in_place_of_a_task_that_was_asked_for() -> None:
+    """A client of 2025-11-25 that asks for a task reads a task, or an error."""
+
+    def closed(call: Call) -> Intercepting:
+        yield from ()
+        return "We are closed."
+
+    app = serving(tasks=Rows())
+
+    @app.tool(task="required", interceptors=[closed])
+    def brew() -> Flow[str]:
+        return (yield from Elicit("How strong?", str))
+
+    client = LegacyClient(app)
+    reply = client.send("tools/call", {"name": "brew", "task": {}})
+    assert reply.message is not None
+    assert reply.message["error"]["message"] == (
+        "brew was answered at once, and did not become a task"
+    )
+    plain = client.send("tools/call", {"name": "greet"})
+    assert words(plain) == "Hello, you!"

@@ -594,3 +594,67 @@ def test_the_interfaces_agree() -> None:
     """mypy reads this: both may be given as a `LimitStore`."""
     stores: list[LimitStore] = [MemoryLimits(), Blocking()]
     assert [one.blocks for one in stores] == [False, True]
+
+
+# ---- options that cannot be ---------------------------------------------------------
+
+
+async def waits(call: Call) -> str:
+    return "x"
+
+
+@pytest.mark.parametrize("by", ["x", waits, lambda: "x"])
+@pytest.mark.parametrize("limit", [limit_rate, limit_open])
+def test_functions_that_return_no_name(limit: Any, by: Any) -> None:
+    with pytest.raises(UsageError, match="give a plain function of the call"):
+        limit(1, by=by)
+
+
+def test_a_name_that_is_not_a_string(caplog: pytest.LogCaptureFixture) -> None:
+    by: Any = {"a": 1}.copy
+    app = serving(limit_rate(1, by=lambda call: by()))
+    assert says(called(app, "greet")).startswith("Internal error")
+    assert "it returns a string, or None" in caplog.text
+
+
+class Async:
+    blocks = False
+
+    async def take(self) -> None: ...
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("store", "problem"),
+    [
+        (object(), r"it needs take\(\), open\(\), close\(\) and blocks"),
+        (Async(), "has async functions: set blocks = True"),
+    ],
+    ids=["object", "async"],
+)
+@pytest.mark.parametrize("limit", [limit_rate, limit_open])
+def test_stores_that_cannot_be(limit: Any, store: Any, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        limit(1, store=store)
+
+
+def test_a_store_that_fails_at_the_end_of_a_round(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The work is done, so its result is sent."""
+    store = Blocking(frozenset({"close"}), True)
+    app = serving(limit_open(1, store=store))
+    asked = result(called(app, "wish"))
+    found = asked
+    for value in ({"value": "x"}, {}):
+        found = result(
+            called(
+                app,
+                "wish",
+                requestState=found["requestState"],
+                inputResponses=said(found, value),
+            )
+        )
+    assert text_of(found) == "x"
+    assert "a limit could not note the end of a round" in caplog.text

@@ -24,11 +24,18 @@ from hypothesis import strategies as st
 
 from effectmcp import Confirm, Detach, Elicit, ElicitUrl, Flow, Server, ToolError, form
 from effectmcp.drivers import sync
+from effectmcp.engine.stops import Question
 from effectmcp.errors import UsageError
 from effectmcp.exchange.commands import Peer
 from effectmcp.observers.audit import AuditLog
 from effectmcp.observers.secret_names import MASK, SECRETS, SecretNames
-from effectmcp.server.events import HttpRefused, QuestionsAnswered, TurnEnded
+from effectmcp.server.events import (
+    HttpRefused,
+    QuestionsAnswered,
+    QuestionsAsked,
+    TaskCreated,
+    TurnEnded,
+)
 
 from ..tasks.simulated import Host, accepted, new
 from ..wire import KEYS, call, refused, result, said, send
@@ -236,6 +243,48 @@ def test_an_invalid_message() -> None:
     (record,) = written(lambda app: sync.handle(app, "{", ANN))
     record.pop("time")
     assert record == {"event": "message refused", "principal": "ann", "code": -32700}
+
+
+def test_secret_questions_are_remembered_in_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("effectmcp.observers.audit._MOST_SECRET", 2)
+    stream = io.StringIO()
+    with logging_to(stream) as audit:
+        for flow_id in "abc":
+            question = Question("elicit-1", Elicit("Your password?", str))
+            audit(
+                QuestionsAsked(
+                    flow_id=flow_id,
+                    method="tools/call",
+                    target="x",
+                    principal=None,
+                    task=None,
+                    questions=(question,),
+                )
+            )
+        for flow_id in "abc":
+            audit(
+                QuestionsAnswered(
+                    flow_id=flow_id,
+                    method="tools/call",
+                    target="x",
+                    principal=None,
+                    task=None,
+                    answers={"elicit-1": {"content": {"value": flow_id}}},
+                )
+            )
+    records = [json.loads(one) for one in stream.getvalue().splitlines()]
+    shown = [one["answers"]["elicit-1"]["content"]["value"] for one in records[3:]]
+    assert shown == ["a", MASK, MASK]
+
+
+def test_a_task_that_begins() -> None:
+    created = TaskCreated(
+        number=1, task="t", tool="x", flow_id="00", principal="ann", is_new=True
+    )
+    (record,) = written(lambda app: app.observers[0](created))
+    assert (record["event"], record["task"], record["flow"]) == ("task", "t", "00")
 
 
 def test_http() -> None:

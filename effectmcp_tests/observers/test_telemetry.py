@@ -40,7 +40,7 @@ from effectmcp.drivers import sync
 from effectmcp.exchange.commands import Peer, Reply
 from effectmcp.exchange.handle import handle
 from effectmcp.observers.telemetry import Telemetry
-from effectmcp.server import Event
+from effectmcp.server import Event, HttpRefused
 from effectmcp.server.events import (
     RequestBegan,
     RoundRefused,
@@ -644,6 +644,13 @@ class TestSteps:
         assert (own.name, parent_of(own)) == ("y", id_of(its_step))
         assert its_step.name.endswith("own_span")
         assert parent_of(its_step) == id_of(request)
+
+
+def test_requests_that_http_refuses_are_counted() -> None:
+    shop = Shop()
+    shop.telemetry(HttpRefused(status=401, address="10.0.0.9"))
+    points = shop.exported.points()["effectmcp.http.refused"]
+    assert points == [({"http.response.status_code": 401}, 1)]
 
 
 # ---- tasks --------------------------------------------------------------------------

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -321,3 +322,28 @@ def test_feature_is_removed_once() -> None:
     assert app.tools["order"] is not old
     with pytest.raises(SchemaError, match="another tool"):
         app.add(app.tools["order"])
+
+
+# ---- observers and taps -------------------------------------------------------------
+
+
+async def waits(event: object) -> None: ...
+
+
+@pytest.mark.parametrize("what", ["observers", "taps"])
+def test_listeners_that_would_never_run(what: str) -> None:
+    wholes: Any = (print, "x")
+    for whole in wholes:
+        with pytest.raises(UsageError, match=f"{what}=...\\): give a list"):
+            Server("shop", **{what: whole})
+    ones: Any = (None, "x", waits, partial(waits), lambda: None)
+    for one in ones:
+        options: Any = {what: [one]}
+        with pytest.raises(UsageError, match="is not a plain function of one argument"):
+            Server("shop", **options)
+
+
+def test_listeners_whose_arguments_are_not_known() -> None:
+    """Builtins do not always tell."""
+    given: Any = [print, [].append, dict.fromkeys, type]
+    assert Server("shop", observers=given).observers == tuple(given)
