@@ -63,6 +63,7 @@ def test_readable_values(value: Any) -> None:
         ({"\ud800": 1}, '["\\ud800"]'),
         ([float("nan")], "[0]"),
         ({"a": float("inf")}, ".a"),
+        ([1.5] * 2_000 + [float("nan")], "[2000]"),
         ({1: "x"}, ""),
         ((1,), ""),
         ([object()], "[0]"),

@@ -34,6 +34,7 @@ from effectmcp.transports.conversation import (
     Read,
     Receive,
     judge,
+    tell_refusal,
 )
 from effectmcp.transports.web import PIECE, Head, Send, Site, length_of
 
@@ -206,6 +207,60 @@ def test_observers_receive_refusals(headers: dict[str, str], status: int) -> Non
         head = Head("POST", "/mcp", asked.items(), "127.0.0.1", address)
         assert status_of(Conversation(endpoint, head).judge()) == status
         assert seen.pop() == HttpRefused(status=status, address=address)
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "is_dict", "address"),
+    [
+        (["203.0.113.9"], True, "203.0.113.9"),
+        (["203.0.113.9"], False, "203.0.113.9"),
+        ([], False, None),
+    ],
+)
+def test_refusals_behind_a_proxy_have_the_address_of_the_client(
+    forwarded: list[str], is_dict: bool, address: str | None
+) -> None:
+    table = Table()
+    seen: list[Event] = []
+    table.sessions.app.observers = (seen.append,)
+    endpoint = Endpoint(app=table.sessions.app, site=Site(proxies=["10.0.0.7"]))
+    fields = [("host", "x"), *(("x-forwarded-for", one) for one in forwarded)]
+    headers: Any = dict(fields) if is_dict else fields
+    head = Head("POST", "/none", headers, None, "10.0.0.7")
+    assert status_of(Conversation(endpoint, head).judge()) == 404
+    assert seen == [HttpRefused(status=404, address=address)]
+
+
+def test_refusals_of_repeated_headers() -> None:
+    table = Table()
+    seen: list[Event] = []
+    table.sessions.app.observers = (seen.append,)
+    endpoint = Endpoint(app=table.sessions.app, site=Site(proxies=["10.0.0.7"]))
+    fields = [("host", "x"), ("host", "y"), ("x-forwarded-for", "203.0.113.9")]
+    head = Head("POST", "/mcp", fields, None, "10.0.0.7")
+    assert status_of(Conversation(endpoint, head).judge()) == 400
+    assert seen == [HttpRefused(status=400, address=None)]
+
+
+def test_observers_receive_no_refusals_of_probes() -> None:
+    table = Table()
+    seen: list[Event] = []
+    table.sessions.app.observers = (seen.append,)
+    endpoint = Endpoint(app=table.sessions.app, site=Site())
+    endpoint.readiness.is_draining = True
+    for method, status in (("POST", 405), ("GET", 503)):
+        head = Head(method, "/readyz", (), None, "10.0.0.9")
+        assert status_of(Conversation(endpoint, head).judge()) == status
+    assert seen == []
+
+
+def test_a_refusal_whose_request_is_not_known() -> None:
+    table = Table()
+    seen: list[Event] = []
+    table.sessions.app.observers = (seen.append,)
+    endpoint = Endpoint(app=table.sessions.app, site=Site())
+    tell_refusal(endpoint, Send(400), None)
+    assert seen == [HttpRefused(status=400, address=None)]
 
 
 def test_observers_receive_no_other_answers() -> None:

@@ -827,6 +827,15 @@ def test_trimmed_messages_are_counted_no_more() -> None:
     assert sessions._budget.size == 80
 
 
+def test_a_small_message_in_place_of_a_large_one_frees_the_rest() -> None:
+    sessions = Kept(held=1_000, kept=100)
+    _, session = sessions.open()
+    stream = sessions.stream(session)
+    stream.add(said(1, 90))
+    stream.add(said(2, 20))
+    assert sessions._budget.size == 20
+
+
 def test_session_that_ends_frees_its_streams() -> None:
     sessions = Kept()
     _, session = sessions.open()
