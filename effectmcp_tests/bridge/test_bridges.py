@@ -532,7 +532,7 @@ def test_state_keys_are_made_once(
 
 
 def test_interceptors_are_around_calls(host: Host) -> None:
-    """They run around each round."""
+    """Interceptors run around each round."""
     seen: list[tuple[int, str]] = []
 
     def look(call: Call) -> Intercepting:

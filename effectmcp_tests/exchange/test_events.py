@@ -1795,7 +1795,7 @@ def _is_of_turns(event: Event) -> bool:
 
 @pytest.mark.parametrize("is_allowed", [True, False])
 def test_early_answers_are_answers(is_allowed: bool) -> None:
-    """Observers are told of them if the server uses them."""
+    """Observers receive them if the server uses them."""
     seen = Seen()
     app = Server("shop", keys=KEYS, observers=[seen], early_answers=is_allowed)
 
