@@ -70,7 +70,7 @@ def workers() -> Iterator[ReplayWorkers]:
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_nothing_is_wrong_with_the_examples(name: str, workers: ReplayWorkers) -> None:
-    checked = check(example(name).app, conversations=25, workers=workers)
+    checked = check(example(name).app, conversations=12, workers=workers)
     assert checked.subjects
 
 

@@ -143,7 +143,7 @@ def read_by(wire: Wire, pieces: Sequence[bytes]) -> Any:
     return asked, invitation, body, answer, rest if rest is None else bytes(rest), left
 
 
-@settings(max_examples=1000)
+@settings(max_examples=400)
 @given(
     data=messages(),
     cuts=st.lists(st.integers(60, 400), max_size=3),

@@ -175,7 +175,7 @@ def test_nothing_takes_more_than_one_pass(data: bytes) -> None:
     assert time.process_time() - began < 1
 
 
-@settings(max_examples=1500)
+@settings(max_examples=600)
 @given(data=messages(), cuts=st.lists(st.integers(0, 400), max_size=4))
 @example(data=head_of(*GOOD), cuts=[])
 def test_head_that_is_read_is_read_by_h11_as_well(data: bytes, cuts: list[int]) -> None:
@@ -342,7 +342,7 @@ def test_invalid_field_is_not_written(field: tuple[str, str]) -> None:
 VALUES = st.text(st.sampled_from("ab:,\t \r\n\0\x0b\x7fé\u2028"), max_size=6)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(
     status=st.integers(200, 599).filter(lambda status: status not in (204, 304)),
     # `X-`: of some names h11 takes care itself.

@@ -22,7 +22,7 @@ from .shop import answer, call, events, nap, shop, text_of
 from .wire import Client
 
 #: Few, and many.
-CONVERSATIONS = [80, pytest.param(500, marks=pytest.mark.long)]
+CONVERSATIONS = [40, pytest.param(500, marks=pytest.mark.long)]
 
 
 def crowd() -> Server:

@@ -22,7 +22,7 @@ from .test_legacy_http import Old
 from .wire import Doors, serving
 
 #: Few, and many.
-SESSIONS = [120, pytest.param(1_000, marks=pytest.mark.long)]
+SESSIONS = [60, pytest.param(1_000, marks=pytest.mark.long)]
 IDLE = 100
 
 
