@@ -288,6 +288,25 @@ def write_nothing(body: bytes) -> bytes:
     return b"x" * 792
 
 
+def in_turns(
+    servers: dict[str, Asker], requests: dict[str, bytes]
+) -> dict[str, list[float]]:
+    """Return the CPU times per request of each server, turn by turn; close the servers."""
+    for name, server in servers.items():
+        server.microseconds(requests[name])  # warm
+    times: dict[str, list[float]] = {name: [] for name in servers}
+    # In random order, as each server finds the caches as the previous one left them.
+    chance = random.Random(0)
+    order = list(servers.items())
+    for _ in range(TURNS):
+        chance.shuffle(order)
+        for name, server in order:
+            times[name].append(server.microseconds(requests[name]))
+    for server in servers.values():
+        server.close()
+    return times
+
+
 def main() -> None:
     ours = "effectmcp"
     bare = "by hand, on trio and h11"
@@ -305,18 +324,7 @@ def main() -> None:
     servers[nothing_either] = Asker(nothing_on_asyncio)
     requests[nothing] = requests[nothing_either] = requests[ours]
     sizes = {name: len(one.ask(requests[name])) for name, one in servers.items()}
-    for name, server in servers.items():
-        server.microseconds(requests[name])  # warm
-    times: dict[str, list[float]] = {name: [] for name in servers}
-    # In random order, as each server finds the caches as the previous one left them.
-    chance = random.Random(0)
-    order = list(servers.items())
-    for _ in range(TURNS):
-        chance.shuffle(order)
-        for name, server in order:
-            times[name].append(server.microseconds(requests[name]))
-    for server in servers.values():
-        server.close()
+    times = in_turns(servers, requests)
     # Other load on the machine slows down the server that is running, so compare only
     # times of the same turn.
     ratios = {

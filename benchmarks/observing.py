@@ -10,7 +10,6 @@ is to the server without observers in the same turn.
 from __future__ import annotations
 
 import json
-import random
 import statistics
 import tempfile
 from collections.abc import Callable
@@ -31,9 +30,7 @@ from effectmcp.observers.telemetry import Telemetry
 from effectmcp.server import Server
 from effectmcp.transports import http
 
-from .http import Asker, round_with_answers, shop
-
-TURNS = 100
+from .http import Asker, in_turns, round_with_answers, shop
 
 
 def passes(call: Call) -> Intercepting:
@@ -112,17 +109,7 @@ async def serve(
 def main() -> None:
     servers = {name: Asker(partial(serve, add=add)) for name, add in SERVERS.items()}
     requests = {name: round_with_answers(one, 3) for name, one in servers.items()}
-    for name, server in servers.items():
-        server.microseconds(requests[name])  # warm
-    times: dict[str, list[float]] = {name: [] for name in servers}
-    chance = random.Random(0)
-    order = list(servers.items())
-    for _ in range(TURNS):
-        chance.shuffle(order)
-        for name, server in order:
-            times[name].append(server.microseconds(requests[name]))
-    for server in servers.values():
-        server.close()
+    times = in_turns(servers, requests)
     ratios = {
         name: statistics.median(map(truediv, found, times["nothing"]))
         for name, found in times.items()

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Protocol
 
 from ..canonical import JSON
 from ..errors import UsageError
@@ -174,25 +174,28 @@ class LineWriter:
         return len(lines)
 
 
-class _Out:
-    """Writes lines.
+class _Out(Protocol):
+    """Interface of where lines go.
 
     Attributes:
         name: Its name in the log.
         done: How many of the last lines were written.
     """
 
+    name: str
+    done: int
+
+    def write(self, lines: list[str]) -> None:
+        """Write lines."""
+
+    def close(self) -> None:
+        """Write no more."""
+
+
+class _Stream:
     name = "the audit log"
     done = 0
 
-    def write(self, lines: list[str]) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        raise NotImplementedError
-
-
-class _Stream(_Out):
     def __init__(self, stream: IO[str]) -> None:
         given: Any = stream
         is_bytes = isinstance(given, (io.RawIOBase, io.BufferedIOBase))
@@ -209,8 +212,10 @@ class _Stream(_Out):
         pass  # it is its owner's
 
 
-class _File(_Out):
+class _File:
     """A file, in which no record is joined to half a record."""
+
+    done = 0
 
     def __init__(self, path: Path) -> None:
         self._path = path

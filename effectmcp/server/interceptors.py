@@ -23,7 +23,6 @@ is one, too. An interceptor is not replayed. It sees no state and cannot ask.
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -34,6 +33,7 @@ from attrs import field, frozen
 from ..canonical import JSON
 from ..effects.base import Effect
 from ..errors import SchemaError
+from .listeners import called_by, takes
 
 if TYPE_CHECKING:
     from ..engine.stops import Question
@@ -185,19 +185,15 @@ def checked_interceptor(of: str, function: Any) -> Interceptor:
         SchemaError: If it is not a generator function of one argument.
     """
     name = getattr(function, "__qualname__", repr(function))
-    inner = function
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    called = inner if inspect.isroutine(inner) else type(inner).__call__
-    unwrapped = inspect.unwrap(called)
+    called = called_by(function)
     if isinstance(function, str):
         raise SchemaError(
             f"{of}: {function!r} is not a function; write kind={function!r} or"
             f" tag={function!r}"
         )
-    if not callable(function) or not inspect.isgeneratorfunction(unwrapped):
-        is_async = inspect.iscoroutinefunction(unwrapped) or inspect.isasyncgenfunction(
-            unwrapped
+    if not callable(function) or not inspect.isgeneratorfunction(called):
+        is_async = inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(
+            called
         )
         hint = "; what it awaits is an async @step" if is_async else ""
         raise SchemaError(
@@ -206,13 +202,11 @@ def checked_interceptor(of: str, function: Any) -> Interceptor:
             f" with `result = yield from call` in it, or call {name}(...) if that"
             f" returns one{hint}"
         )
-    try:
-        inspect.signature(function).bind(None)
-    except TypeError:
+    if not takes(function, 1):
         raise SchemaError(
             f"{of}: {name} takes one argument, the call; to continue with it, write"
             " `yield from call`"
-        ) from None
+        )
     checked: Any = function
     given: Interceptor = checked
     return given

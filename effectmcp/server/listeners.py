@@ -13,18 +13,23 @@ from typing import Any, TypeVar
 
 from ..errors import SchemaError, UsageError
 
-__all__ = ["check_test", "checked_listeners", "is_plain", "takes"]
+__all__ = ["called_by", "check_test", "checked_listeners", "is_plain", "takes"]
 
 L = TypeVar("L", bound=Callable[..., Any])
 
 
-def is_plain(function: Any) -> bool:
-    """Return whether a function returns its result when it is called."""
+def called_by(function: Any) -> Any:
+    """Return the function that runs: of a partial, of an object, behind decorators."""
     inner = function
     while isinstance(inner, partial):
         inner = inner.func
     called = inner if inspect.isroutine(inner) else type(inner).__call__
-    called = inspect.unwrap(called)
+    return inspect.unwrap(called)
+
+
+def is_plain(function: Any) -> bool:
+    """Return whether a function returns its result when it is called."""
+    called = called_by(function)
     return not (
         inspect.iscoroutinefunction(called)
         or inspect.isasyncgenfunction(called)

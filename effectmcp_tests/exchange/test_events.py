@@ -1167,7 +1167,7 @@ def test_steps_of_a_task_side_by_side() -> None:
         return "done"
 
     one, seen = hosted(both)
-    one.lasts = lambda want: {"a": 2.0, "b": 1.0}[want.effect.args[0]]  # type: ignore[attr-defined]
+    one.lasts = lambda want: {"a": 2.0, "b": 1.0}[want.effect.args[0]]  # type: ignore[attr-defined]  # only steps
     one.run()
     seconds = {one.key: one.seconds for one in seen.all(StepPerformed)}
     assert [seconds[one.key] for one in seen.all(StepBegan)] == [2.0, 1.0]
@@ -1684,7 +1684,7 @@ def replies(app: Server, script: list[Any], *, is_live: bool) -> list[Any]:
             reply = session.send(
                 message["method"],
                 params,
-                lambda one, said=what: {"result": said},  # type: ignore[misc]
+                lambda one, said=what: {"result": said},  # type: ignore[misc]  # of a default
             )
         else:
             reply = _impatient(app, message)

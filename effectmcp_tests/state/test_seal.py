@@ -766,7 +766,7 @@ def test_bindings_differ_where_the_call_does(
 def test_call_and_claims_are_given_by_name() -> None:
     """With two strings swapped, a state would be bound to no request."""
     with pytest.raises(TypeError):
-        BoundCall("tools/call", "order")  # type: ignore[call-arg]
+        BoundCall("tools/call", "order")  # type: ignore[call-arg]  # on purpose
     with pytest.raises(TypeError):
         Claims(bytes(16), 0, Journal())  # type: ignore[call-arg]
 
