@@ -317,6 +317,19 @@ class ProtocolError(EffectMCPError):
         return f"{self.message} ({self.code})"
 
 
+class MissingScope(ProtocolError):
+    """Raised if the token of a request lacks a scope; its user can log in for more.
+
+    Attributes:
+        scopes: The scopes that the request needs.
+    """
+
+    def __init__(self, code: int, scopes: frozenset[str]) -> None:
+        words = " ".join(sorted(scopes))
+        super().__init__(code, f"Insufficient scope: this needs {words}", status=403)
+        self.scopes = scopes
+
+
 StateReason: TypeAlias = Literal[
     "malformed",
     "format",

@@ -82,6 +82,7 @@ class ForeignRequest:
         info: The client's name and version, if they are known.
         meta: The `_meta` of the request.
         principal: The user that the other server has authenticated.
+        scopes: What that user may do.
         responses: The answers of a retry.
         state: The state of a retry.
         provided: Values for parameters that are `= Provided()`.
@@ -93,6 +94,7 @@ class ForeignRequest:
     info: Mapping[str, JSON] | None = None
     meta: Mapping[str, JSON] = attrs.field(factory=dict)
     principal: str | None = None
+    scopes: frozenset[str] = frozenset()
     responses: Mapping[str, JSON] | None = None
     state: str | None = None
     provided: Mapping[Any, Any] = attrs.field(factory=dict)
@@ -113,7 +115,7 @@ async def answer(
         ProtocolError: If the response is an error. Any other error goes to the log.
     """
     loop = running_loop()
-    peer = Peer(principal=asked.principal, provided=asked.provided)
+    peer = Peer(principal=asked.principal, scopes=asked.scopes, provided=asked.provided)
     way = _live if asked.version < NEWEST.version else _round  # they are dates
     try:
         ensure_keys(app, is_alone=True)

@@ -50,6 +50,7 @@ from .sdk import (
     icons_of,
     model_of,
     output_of,
+    scopes_of,
     seen_by_all,
     user_of,
 )
@@ -301,7 +302,10 @@ class _PlainResource(Resource):
     async def read(self) -> str | bytes:
         """Read the resource. The SDK passes no context here."""
         params = {"uri": self.uri}
-        asked = ForeignRequest(client=NoClient(), principal=user_of(get_access_token()))
+        token = get_access_token()
+        asked = ForeignRequest(
+            client=NoClient(), principal=user_of(token), scopes=scopes_of(token)
+        )
         try:
             result = await answer(self._app, asked, "resources/read", params)
         except ProtocolError as exc:

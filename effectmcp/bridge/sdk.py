@@ -34,6 +34,7 @@ __all__ = [
     "model_of",
     "output_of",
     "seen_by_all",
+    "scopes_of",
     "user_of",
     "wire",
 ]
@@ -78,6 +79,7 @@ def asked_of(
         capabilities={} if capabilities is None else wire(capabilities),
         info=None if params is None else wire(params.client_info),
         principal=user_of(token),
+        scopes=scopes_of(token),
         **request,
     )
 
@@ -87,6 +89,11 @@ def user_of(token: AccessToken | None) -> str | None:
     if token is None:
         return None
     return dumps(list(principal_components(token))).decode()
+
+
+def scopes_of(token: AccessToken | None) -> frozenset[str]:
+    """Return what a token allows; without one, nothing that needs a scope."""
+    return frozenset() if token is None else frozenset(token.scopes)
 
 
 class FlowServers(Generic[S]):

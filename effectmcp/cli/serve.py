@@ -13,6 +13,7 @@ from .loop_option import add_loop
 
 if TYPE_CHECKING:
     from ..server.app import Server
+    from ..transports.authenticating import AuthSettings
 
 __all__ = ["add"]
 
@@ -26,6 +27,11 @@ _OF_HTTP: Final = (
     "drain",
     "certificate",
     "key",
+    "auth",
+    "resource",
+    "audience",
+    "require_scope",
+    "api_keys",
 )
 
 
@@ -85,6 +91,36 @@ def add(parsers: Any) -> None:
         "--certificate", metavar="FILE", help="serve TLS with this certificate chain"
     )
     parser.add_argument("--key", metavar="FILE", help="the certificate's private key")
+    parser.add_argument(
+        "--auth",
+        metavar="ISSUER",
+        help="let in who has a token of this authorization server, such as"
+        " https://idp.example",
+    )
+    parser.add_argument(
+        "--resource",
+        metavar="URL",
+        help="with --auth: the URL of this server as clients write it, which tokens name"
+        " as their audience (the address of --http, if it is of this machine only)",
+    )
+    parser.add_argument(
+        "--audience",
+        action="append",
+        metavar="NAME",
+        help="with --auth: another audience that tokens may name, instead of --resource"
+        " (repeatable)",
+    )
+    parser.add_argument(
+        "--require-scope",
+        action="append",
+        metavar="SCOPE",
+        help="with --auth: a scope that every request needs (repeatable)",
+    )
+    parser.add_argument(
+        "--api-keys",
+        metavar="FILE",
+        help="let in who has a key of this file, made by `effectmcp keygen --api-key`",
+    )
     add_loop(parser)
     add_logging(parser)
     parser.add_argument(
@@ -167,6 +203,7 @@ def _serve_http(options: argparse.Namespace) -> None:
         if not 0 <= options.drain < float("inf"):
             raise UsageError("--drain: give some seconds, or 0")
         limits["limits"] = Limits(drain=options.drain)
+    auth = _auth(options, host, port, path)
     workers = 1 if options.workers is None else options.workers
     if workers != 1 and (options.strict or options.record):
         raise UsageError("--strict and --record are for one process, without --workers")
@@ -174,6 +211,7 @@ def _serve_http(options: argparse.Namespace) -> None:
         raise UsageError("--leave is for one process: several keep no sessions")
     if workers == 1:
         app = _load(options)
+        auth.apply(app)
         try:
             sessions = SessionLimits(leave=options.leave)
         except ValueError:
@@ -184,12 +222,43 @@ def _serve_http(options: argparse.Namespace) -> None:
     else:
         import trio
 
-        program.warn_if_open(host, port)
         tls_context(**files)  # before anything runs, and again in the workers
         of = options.target, workers, host, port
         shared = {"site": site, "tasks": options.tasks, "loop": options.loop, **files}
+        shared["auth"] = auth
         shared |= {"log": settings_of(options), **limits}
         trio.run(partial(_serve_together, *of, **shared))
+
+
+def _auth(options: argparse.Namespace, host: str, port: int, path: str) -> AuthSettings:
+    """Return who may call.
+
+    Raises:
+        UsageError: If options are missing, or do not fit together.
+    """
+    from ..transports.authenticating import AuthSettings
+    from ..transports.web import is_local
+
+    resource = options.resource
+    if options.auth is None:
+        for name in ("resource", "audience", "require_scope"):
+            if getattr(options, name) is not None:
+                raise UsageError(f"--{name.replace('_', '-')} is for --auth ISSUER")
+    elif resource is None:
+        if not is_local(host) or port == 0:
+            raise UsageError(
+                "--auth needs --resource URL: the URL of this server as clients write it"
+            )
+        scheme = "http" if options.certificate is None else "https"
+        place = f"[{host}]" if ":" in host else host
+        resource = f"{scheme}://{place}:{port}{path}"
+    return AuthSettings(
+        issuer=options.auth,
+        resource=resource,
+        audience=options.audience or (),
+        scopes=options.require_scope or (),
+        api_keys=options.api_keys,
+    )
 
 
 async def _serve_together(

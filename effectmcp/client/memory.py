@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 
 from ..drivers.loops import running_loop
-from ..exchange.commands import Peer
+from ..exchange.commands import peer_of
 from ..protocol.jsonrpc import encode
 from ..state.keys import Keys, make_key
 from .channels import ChannelError, Frame, Hear
 
 if TYPE_CHECKING:
     from ..server.app import Server
+    from ..server.identity import Identity
     from ..server.loop_name import LoopName
 
 __all__ = ["InMemory"]
@@ -29,16 +30,17 @@ class InMemory:
     Args:
         app: The server. Without keys it gets random ones, and without a ledger one in
             memory. Its lifespan is opened, unless it is open already.
-        principal: The user that the server sees.
+        principal: The user that the server sees: a name, which may do everything, or an
+            `Identity`.
     """
 
     has_headers = False
     probes = False
     origin = None
 
-    def __init__(self, app: Server, *, principal: str | None = None) -> None:
+    def __init__(self, app: Server, *, principal: Identity | str | None = None) -> None:
         self._app = app
-        self._peer = Peer(principal=principal)
+        self._peer = peer_of(principal)
         self._stack = AsyncExitStack()
 
     @property

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal
 
-from attrs import frozen
+from attrs import asdict, field, frozen
 
+from ..canonical import JSON
 from ..errors import UsageError
 from . import base
 from .base import Effect, InputRequest, assign, check_number, check_type
@@ -113,6 +115,11 @@ class CallerInfo:
 
     Attributes:
         principal: The authenticated user, if the transport knows one.
+        issuer: Who vouches for the user, such as an authorization server.
+        subject: The user's id at the issuer.
+        tenant: The organization in whose name it calls.
+        scopes: What it was allowed to do, in alphabetical order.
+        claims: The claims that the server shows to handlers (`shown_claims`).
         client: The client's name and version.
         era: `"modern"`, `"legacy"` (also for the drafts), or `"local"` outside of MCP.
         protocol_version: The protocol revision that the client speaks.
@@ -126,6 +133,18 @@ class CallerInfo:
     protocol_version: str | None = None
     progress_token: str | int | None = None
     flow_id: str = ""
+    issuer: str | None = None
+    subject: str | None = None
+    tenant: str | None = None
+    scopes: tuple[str, ...] = field(default=(), converter=tuple)
+    claims: Mapping[str, JSON] = field(factory=dict, hash=False)
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return the fields as JSON: what is newer only where there is something."""
+        found = asdict(self)
+        found["scopes"] = list(self.scopes)
+        newer = ("issuer", "subject", "tenant", "scopes", "claims")
+        return {key: one for key, one in found.items() if one or key not in newer}
 
 
 @frozen(eq=False, repr=False)

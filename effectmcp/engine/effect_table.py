@@ -451,7 +451,7 @@ def _write_bool(effect: Any, value: Any) -> bytes:
 def _write_caller(effect: Any, value: Any) -> bytes:
     if not isinstance(value, CallerInfo):
         raise UsageError(f"Caller() was answered with {value!r}, not a CallerInfo")
-    return dumps(attrs.asdict(value))
+    return dumps(value.to_json())
 
 
 def _read_caller(effect: Any, payload: bytes) -> CallerInfo:

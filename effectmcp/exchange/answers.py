@@ -32,12 +32,20 @@ from ..protocol.jsonrpc import (
 )
 from ..server.features import Completion, Feature, Resource, Tool
 from ..server.handlers import read_texts
-from ..server.viewers import may_hear, may_see
+from ..server.viewers import may_hear
 from ..state.codec import Claims
 from ..state.seal import whole_seconds
 from .calls import Handle, Interim, PlainCall
 from .commands import Command, Invoke, Listen, Notify, Reply
-from .context import Context, Legacy, caller_of, seated, trace_of, viewer_of
+from .context import (
+    Context,
+    Legacy,
+    caller_of,
+    may_call,
+    seated,
+    trace_of,
+    viewer_of,
+)
 from .intercepting import Prepared, intercept
 from .lists import discover, find_completion, list_page, suggestions
 from .results import (
@@ -225,7 +233,7 @@ def _call_tool(context: Context) -> Answering:
     if type(name) is not str:
         name = _text(params, "name")
     tool = app.tools.get(name)
-    if tool is None or (app.is_filtered and not may_see(app, tool, viewer_of(context))):
+    if tool is None or (app.is_filtered and not may_call(context, tool)):
         raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}")
     arguments = params.get("arguments")
     if type(arguments) is not dict:
@@ -276,9 +284,7 @@ def _get_prompt(context: Context) -> Answering:
     params, app = context.request.params, context.app
     name = _text(params, "name")
     prompt = app.prompts.get(name)
-    if prompt is None or (
-        app.is_filtered and not may_see(app, prompt, viewer_of(context))
-    ):
+    if prompt is None or (app.is_filtered and not may_call(context, prompt)):
         raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {name}")
     arguments = _arguments(params)
 
@@ -324,13 +330,12 @@ def _read_resource(context: Context) -> Answering:
 
 def _find_resource(context: Context, uri: str) -> tuple[Resource, Mapping[str, Any]]:
     app = context.app
-    viewer = viewer_of(context) if app.is_filtered else None
     resource = app.resources.get(uri)
-    if resource is not None and (viewer is None or may_see(app, resource, viewer)):
+    if resource is not None and (not app.is_filtered or may_call(context, resource)):
         return resource, {}
     for template in app.templates.values():
         texts = template.template.match(uri)
-        if texts is None or (viewer is not None and not may_see(app, template, viewer)):
+        if texts is None or (app.is_filtered and not may_call(context, template)):
             continue
         try:
             return template, read_texts(template.handler, texts)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from contextvars import Context as Variables
 
     from ..engine.stops import Want
+    from ..server.identity import Identity
     from .sessions import Inquiry, Session
     from .shares import Shares
     from .subscriptions import Subscription
@@ -51,6 +52,7 @@ __all__ = [
     "Peer",
     "PerformAll",
     "Reply",
+    "peer_of",
 ]
 
 
@@ -70,6 +72,9 @@ class Peer:
 
     Attributes:
         principal: The authenticated user. A state is bound to one user.
+        identity: What else is known about this user; `None` for nothing.
+        scopes: What the sender may do; `None` for everything, as for the process that
+            started this one.
         headers: The HTTP headers by lower-cased name. `None` if the transport has no
             headers, such as a pipe: then nothing is checked against them.
         address: The client's address, for shares; `None` if many clients have it.
@@ -82,6 +87,8 @@ class Peer:
     """
 
     principal: str | None = None
+    identity: Identity | None = None
+    scopes: frozenset[str] | None = frozenset()
     headers: Mapping[str, str] | None = None
     address: str | None = None
     session: Session | None = None
@@ -93,6 +100,13 @@ class Peer:
     def party(self) -> str | None:
         """The party whose share of the server's resources this client takes."""
         return party_of(self.principal, self.address)
+
+
+def peer_of(user: Identity | str | None) -> Peer:
+    """Return the sender of messages in this process: a name alone may do everything."""
+    if user is None or isinstance(user, str):
+        return Peer(principal=user, scopes=None)
+    return Peer(principal=user.principal, identity=user, scopes=user.scopes)
 
 
 @record(eq=False)
@@ -189,6 +203,7 @@ class Reply:
             client's later messages, as `Peer.session`.
         body: The response as a line of UTF-8, without the line end; `None` for a
             notification.
+        needs: The scopes that the request needs, if it was refused for lack of one.
 
     Raises:
         Exception: If JSON cannot express the message.
@@ -198,6 +213,7 @@ class Reply:
     status: int = 200
     opened: Session | None = None
     body: bytes | None = field(default=Factory(_encoded, takes_self=True), repr=False)
+    needs: frozenset[str] = frozenset()
 
 
 Exchange: TypeAlias = Generator[Command, Any, Reply]

@@ -18,10 +18,10 @@ from ..canonical import JSON
 from ..effects.local import CallerInfo
 from ..effects.questions import Elicit
 from ..engine.effect_table import KINDS, QUESTIONS
-from ..errors import ProtocolError, ToolError, Unsupported
+from ..errors import MissingScope, ProtocolError, ToolError, Unsupported
 from ..protocol import legacy
 from ..protocol.drafts import incomplete
-from ..protocol.jsonrpc import INTERNAL_ERROR
+from ..protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
 from ..protocol.modern import (
     can_answer,
     complete_result,
@@ -29,7 +29,7 @@ from ..protocol.modern import (
     missing_capability,
 )
 from ..records import record
-from ..server.viewers import Viewer
+from ..server.viewers import Viewer, exists_for, lacks
 from .task_wires import EXTENSION, REQUESTED, TaskWire
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..protocol.meta import Meta
     from ..protocol.revisions import Revision
     from ..server.app import Server
+    from ..server.features import Feature
     from .commands import Peer
     from .ledger import Taken
     from .sessions import Running
@@ -50,6 +51,8 @@ __all__ = [
     "Legacy",
     "Modern",
     "caller_of",
+    "check_scopes",
+    "may_call",
     "seated",
     "trace_of",
     "viewer_of",
@@ -187,7 +190,16 @@ class Context:
 
 def caller_of(context: Context, flow_id: bytes) -> CallerInfo:
     """Return what a handler may know of its caller (docs/internals/replay.md#l7)."""
-    meta = context.meta
+    meta, identity = context.meta, context.peer.identity
+    known: dict[str, Any] = {}
+    if identity is not None:
+        known = {
+            "issuer": identity.issuer,
+            "subject": identity.subject,
+            "tenant": identity.tenant,
+            "scopes": sorted(identity.scopes),
+            "claims": dict(identity.shown),
+        }
     return CallerInfo(
         principal=context.peer.principal,
         client=meta.client,
@@ -195,17 +207,45 @@ def caller_of(context: Context, flow_id: bytes) -> CallerInfo:
         protocol_version=meta.version,
         progress_token=meta.progress_token,
         flow_id=flow_id.hex(),
+        **known,
     )
 
 
 def viewer_of(context: Context) -> Viewer:
     """Return the sender of a request, for `visible=`."""
+    peer = context.peer
     return Viewer(
-        principal=context.peer.principal,
+        principal=peer.principal,
+        identity=peer.identity,
+        scopes=peer.scopes,
         client=context.meta.client,
         era=context.dialect.era,
         revision=context.meta.version,
     )
+
+
+def may_call(context: Context, feature: Feature) -> bool:
+    """Return whether a feature exists for the sender of a request.
+
+    Raises:
+        MissingScope: If it does, and the sender lacks one of its scopes.
+    """
+    if not exists_for(context.app, feature, viewer_of(context)):
+        return False
+    check_scopes(context, feature)
+    return True
+
+
+def check_scopes(context: Context, feature: Feature) -> None:
+    """Check the scopes of a feature, and of replies to its questions.
+
+    Raises:
+        MissingScope: If the sender of the request lacks one.
+    """
+    if lacks(feature, context.peer.scopes):
+        raise MissingScope(INVALID_REQUEST, feature.scopes)
+    if context.running is not None:
+        context.running.needs = feature.scopes
 
 
 def trace_of(context: Context) -> str | None:

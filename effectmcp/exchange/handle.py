@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ..errors import ProtocolError
+from ..errors import MissingScope, ProtocolError
 from ..logs import logger_for
 from ..protocol.headers import HeaderMismatch, check_method, check_name, check_version
 from ..protocol.jsonrpc import (
@@ -167,7 +167,11 @@ def _failed(request: Request, revision: Revision, error: ProtocolError) -> Reply
     # In legacy revisions, the HTTP status is only about the transport of a message: a
     # JSON-RPC error travels with 200.
     status = 200 if revision.has_handshake else error.status
-    return Reply(error_message(request.id, error), status)
+    message = error_message(request.id, error)
+    if isinstance(error, MissingScope):
+        # Of every revision, clients read the scopes from the headers of this status.
+        return Reply(message, error.status, needs=error.scopes)
+    return Reply(message, status)
 
 
 def _tell_refused(app: Server, peer: Peer, error: ProtocolError) -> None:

@@ -15,7 +15,7 @@ import attrs
 
 from ..canonical import JSON
 from ..effects.local import LOG_LEVELS
-from ..errors import ProtocolError
+from ..errors import MissingScope, ProtocolError
 from ..protocol.drafts import retry_params
 from ..protocol.jsonrpc import (
     INVALID_PARAMS,
@@ -266,5 +266,8 @@ def hear_response(came: Response, peer: Peer) -> Reply:
         error = ProtocolError(INVALID_REQUEST, words)
         return Reply(error_message(None, error), 400)
     # A reply without an outstanding question is ignored: it may be late, or sent twice.
-    peer.session.reply(came)
+    try:
+        peer.session.reply(came, peer.scopes)
+    except MissingScope as exc:
+        return Reply(error_message(None, exc), exc.status, needs=exc.scopes)
     return Reply(None, 202)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from ..canonical import JSON
-from ..errors import ProtocolError
+from ..errors import MissingScope, ProtocolError
 from ..protocol.jsonrpc import INVALID_REQUEST, Id, Response, notification
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Inquiry:
         is_gone: Whether no further replies can arrive.
         until: When to stop waiting, in seconds since 1970; `None` for no limit.
         races: Names for sets of questions, by id: one reply to such a set is enough.
+        needs: The scopes that a client needs to reply: those of the feature that asks.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Inquiry:
         self.races = races
         self.replies: dict[Id, Mapping[str, JSON]] = {}
         self.is_gone = False
+        self.needs: frozenset[str] = frozenset()
         self._unsent = list(messages.values())
         self._wake: Callable[[], None] = _nobody
 
@@ -163,16 +165,19 @@ class Running:
         is_flow: Whether this is a live flow, which ends by itself once it is cancelled:
             it performs its cleanup first.
         asking: The questions that are outstanding, if any.
+        needs: The scopes of the feature that it is for.
     """
 
     id: Id
     is_cancelled: bool = False
     is_flow: bool = False
     asking: Inquiry | None = None
+    needs: frozenset[str] = frozenset()
 
     def wait_for(self, asking: Inquiry) -> None:
         """Note what the request waits for: a cancel ends it, also an earlier one."""
         self.asking = asking
+        asking.needs = self.needs
         if self.is_cancelled:
             asking.end()
 
@@ -404,11 +409,23 @@ class Session:
         for id_ in asking.messages:
             self._asked.pop(_key(id_), None)
 
-    def reply(self, response: Response) -> bool:
-        """Take a client's response; return whether its question was outstanding."""
-        asking = self._asked.pop(_key(response.id), None)
+    def reply(self, response: Response, scopes: frozenset[str] | None = None) -> bool:
+        """Take a client's response; return whether its question was outstanding.
+
+        Args:
+            response: The response.
+            scopes: What the client may do; `None` for everything.
+
+        Raises:
+            MissingScope: If it may not use the feature that asks; the question stays.
+        """
+        asking = self._asked.get(_key(response.id))
         if asking is None:
             return False
+        if scopes is not None and not asking.needs <= scopes:
+            raise MissingScope(INVALID_REQUEST, asking.needs)
+        if self._asked.pop(_key(response.id), None) is None:
+            return False  # another thread was faster
         asking.take(response)
         return True
 

@@ -140,7 +140,7 @@ class TaskRow:
     def dumps(self) -> bytes:
         """Return this row as canonical JSON, without its journal."""
         plain = {name: getattr(self, name) for name in _PLAIN}
-        plain["caller"] = attrs.asdict(self.caller)
+        plain["caller"] = self.caller.to_json()
         plain["flow_id"] = self.flow_id.hex()
         plain["tries"] = {key: list(one) for key, one in self.tries.items()}
         return dumps({"format": FORMAT, **plain}, max_depth=_DEPTH)

@@ -28,7 +28,9 @@ from ..errors import (
 from ..protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from ..protocol.meta import RELATED_TASK, TASKS
 from ..server.events import QuestionsAnswered, TaskCreated
+from ..server.viewers import lacks
 from .commands import Command, Invoke, PerformAll
+from .context import check_scopes
 from .results import error_of
 from .task_rows import ENDED, Mail, TaskRow
 from .task_wires import (
@@ -402,11 +404,16 @@ def list_tasks(context: Context) -> Generator[Command, Any, dict[str, JSON]]:
     rows: list[TaskRow] = yield from _ask(
         _host(context).owned, owner=owner, after=after, limit=size + 1
     )
-    shown = rows[:size]
+    shown = [row for row in rows[:size] if _may_follow(context, row)]
     page: dict[str, JSON] = {"tasks": [old_fields(row) for row in shown]}
     if len(rows) > size:
-        page["nextCursor"] = f"{_CURSOR}{shown[-1].id}"
+        page["nextCursor"] = f"{_CURSOR}{rows[size - 1].id}"
     return page
+
+
+def _may_follow(context: Context, row: TaskRow) -> bool:
+    tool = context.app.tools.get(row.tool)
+    return tool is None or not lacks(tool, context.peer.scopes)
 
 
 _CURSOR: Final = "after-"
@@ -453,7 +460,9 @@ def readable_tasks(
         return [
             id_
             for id_ in dict.fromkeys(ids)
-            if (row := tasks.read(id_)) is not None and row.owner == owner
+            if (row := tasks.read(id_)) is not None
+            and row.owner == owner
+            and _may_follow(context, row)
         ]
 
     found: list[str] = yield from _ask(readable)
@@ -479,6 +488,9 @@ def find_task(context: Context, id_: JSON = None) -> Generator[Command, Any, Tas
     row: TaskRow | None = yield from _ask(_host(context).read, id_=id_)
     if row is None or row.owner != context.peer.principal:
         raise ProtocolError(INVALID_PARAMS, "Task not found")
+    tool = context.app.tools.get(row.tool)
+    if tool is not None and tool.scopes:
+        check_scopes(context, tool)
     return row
 
 

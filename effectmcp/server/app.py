@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from importlib import import_module
 from types import MappingProxyType
@@ -34,6 +41,7 @@ from .features import (
     make_resource,
     make_tool,
 )
+from .identity import Gate
 from .interceptors import checked_interceptor
 from .listeners import check_test, checked_listeners
 from .loop_name import LOOPS, LoopName
@@ -83,6 +91,9 @@ class Server:
         instructions: How a model should use the server.
         keys: The ring of keys that seals states. Without it, transports read
             `EFFECTMCP_STATE_KEYS`, or use a random key if only one process serves.
+        auth: Who may call it over HTTP: an object of `effectmcp.auth`, such as `JWTAuth`;
+            a function of the headers, perhaps async, which returns an `Identity`, the
+            name of a user, or `None` to refuse; or a list of these.
         tasks: The store of tasks, such as `effectmcp.tasks.SqliteTasks("tasks.db")`.
             Without it, transports keep them in memory if only one process serves.
         ledger: Where requests that count once are counted, for tools with
@@ -141,6 +152,7 @@ class Server:
         icons: Sequence[Icon] = (),
         instructions: str | None = None,
         keys: Keys | None = None,
+        auth: object = None,
         tasks: TaskHost | None = None,
         ledger: Ledger | None = None,
         lifespan: Lifespan | None = None,
@@ -177,6 +189,7 @@ class Server:
         if visible is not None:
             check_test("Server(visible=...)", visible, of=2)
         self.visible = visible
+        self.auth = auth
         self.timeout = checked_timeout(f"Server({name!r})", timeout)
         self.threads = threads
         self.ttl = ttl
@@ -288,6 +301,17 @@ class Server:
         )
 
     @property
+    def auth(self) -> object:
+        """Who may call the server over HTTP; `None`: everybody."""
+        return self._auth
+
+    @auth.setter
+    def auth(self, auth: object) -> None:
+        self._auth = auth
+        #: What transports ask; `None` lets everybody in.
+        self.gate = None if auth is None else Gate(auth)
+
+    @property
     def tasks(self) -> TaskHost | None:
         """The store of tasks; without one, `Detach()` returns `False`."""
         return self._tasks
@@ -364,6 +388,7 @@ class Server:
         tags: Iterable[str] = ...,
         interceptors: Iterable[Interceptor] = ...,
         visible: ViewerTest | None = ...,
+        scopes: Collection[str] = ...,
     ) -> Callable[[F], F]: ...
     def tool(self, *functions: Any, **options: Any) -> Any:
         """Offer a function as a tool, at import or at any later time.
@@ -400,6 +425,9 @@ class Server:
             interceptors: Functions around each call; see `intercept`.
             visible: Returns whether the tool exists for a `Viewer`: for others it is not
                 listed and cannot be called. It must be quick.
+            scopes: What a caller must be allowed to do, such as `{"orders:write"}`. For
+                others the tool is not listed, and a call gets status 403, so that the
+                client can log in for more.
 
         Raises:
             SchemaError: If something about the function cannot be published. The
@@ -431,6 +459,7 @@ class Server:
         tags: Iterable[str] = ...,
         interceptors: Iterable[Interceptor] = ...,
         visible: ViewerTest | None = ...,
+        scopes: Collection[str] = ...,
     ) -> Callable[[F], F]: ...
     def prompt(self, *functions: Any, **options: Any) -> Any:
         """Offer a function as a prompt. It returns strings, blocks or `Message`s.
@@ -467,6 +496,7 @@ class Server:
         tags: Iterable[str] = (),
         interceptors: Iterable[Interceptor] = (),
         visible: ViewerTest | None = None,
+        scopes: Collection[str] = (),
     ) -> Callable[[F], F]:
         """Offer a function as the resource `uri`, or as all resources of a template.
 
@@ -490,7 +520,7 @@ class Server:
             ttl: Seconds that a client may cache the contents.
             scope: `"public"` if all users get the same contents.
             requires: See `tool`, also for `timeout`, `version`, `meta`, `tags`,
-                `interceptors` and `visible`.
+                `interceptors`, `visible` and `scopes`.
         """
         given: object = uri
         if not isinstance(given, str):
@@ -520,6 +550,7 @@ class Server:
                     tags=tags,
                     interceptors=interceptors,
                     visible=visible,
+                    scopes=scopes,
                 )
             )
             return function
@@ -689,7 +720,7 @@ class Server:
                 self.around[one] = chain
                 self.has_around = True
         # All of this before the features can be seen. It never becomes false again.
-        self.is_filtered |= any(one.visible is not None for one in new)
+        self.is_filtered |= any(one.visible is not None or one.scopes for one in new)
 
     def _held(self, what: str) -> dict[Any, Any]:
         held = self._registered[what].copy().items()

@@ -7,7 +7,7 @@ list only means joining the items, and errors are reported at import.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, get_origin
 
 import attrs
@@ -23,6 +23,7 @@ from ..schema.functions import read_signature
 from ..schema.raw import RawSchema
 from ..schema.results import Output, output_of
 from .handlers import Handler, make_handler
+from .identity import checked_scopes
 from .interceptors import checked_interceptors
 from .listeners import check_test
 
@@ -68,6 +69,7 @@ class Feature:
         tags: Names by which interceptors select it.
         interceptors: The interceptors of this feature alone.
         visible: Returns whether it exists for a viewer; `None`: for all of them.
+        scopes: What a caller must be allowed to do to use it.
     """
 
     kind: ClassVar[CallKind]
@@ -82,6 +84,7 @@ class Feature:
     tags: frozenset[str] = frozenset()
     interceptors: tuple[Interceptor, ...] = ()
     visible: ViewerTest | None = None
+    scopes: frozenset[str] = frozenset()
 
 
 TaskSupport: TypeAlias = Literal["optional", "required", "deferred"]
@@ -235,7 +238,7 @@ def _checked_limits(of: str, requires: Any, timeout: Any) -> dict[str, Any]:
 
 
 def _checked_guards(
-    of: str, tags: Any, interceptors: Any, visible: Any
+    of: str, tags: Any, interceptors: Any, visible: Any, scopes: Any
 ) -> dict[str, Any]:
     if isinstance(tags, str) or not all(isinstance(one, str) for one in tags):
         raise SchemaError(f"{of}: tags={tags!r}: give a list of strings")
@@ -245,6 +248,7 @@ def _checked_guards(
         "tags": frozenset(tags),
         "interceptors": checked_interceptors(of, interceptors),
         "visible": visible,
+        "scopes": checked_scopes(f"{of}: scopes=", scopes) if scopes else frozenset(),
     }
 
 
@@ -300,6 +304,7 @@ def make_tool(
     tags: Iterable[str] = (),
     interceptors: Iterable[Interceptor] = (),
     visible: ViewerTest | None = None,
+    scopes: Collection[str] = (),
 ) -> Tool:
     """Make a tool; see `Server.tool` for the parameters."""
     name = _checked_name(name or _function_name(function), "tool")
@@ -351,7 +356,7 @@ def make_tool(
         handler=handler,
         listing=listing,
         **_checked_limits(name, requires, timeout),
-        **_checked_guards(name, tags, interceptors, visible),
+        **_checked_guards(name, tags, interceptors, visible, scopes),
         version=version,
         output=output,
         raw_output=raw,
@@ -375,6 +380,7 @@ def make_prompt(
     tags: Iterable[str] = (),
     interceptors: Iterable[Interceptor] = (),
     visible: ViewerTest | None = None,
+    scopes: Collection[str] = (),
 ) -> Prompt:
     """Make a prompt; see `Server.prompt` for the parameters."""
     name = _checked_name(name or _function_name(function), "prompt")
@@ -399,7 +405,7 @@ def make_prompt(
             name, title, text, icons, meta, arguments=arguments if arguments else None
         ),
         **_checked_limits(name, requires, timeout),
-        **_checked_guards(name, tags, interceptors, visible),
+        **_checked_guards(name, tags, interceptors, visible, scopes),
         version=version,
         description=text,
     )
@@ -425,6 +431,7 @@ def make_resource(
     tags: Iterable[str] = (),
     interceptors: Iterable[Interceptor] = (),
     visible: ViewerTest | None = None,
+    scopes: Collection[str] = (),
 ) -> Resource:
     """Make a resource or a template; see `Server.resource` for the parameters."""
     if scope not in ("public", "private"):
@@ -449,7 +456,7 @@ def make_resource(
         "handler": handler,
         "listing": listing,
         **_checked_limits(uri, requires, timeout),
-        **_checked_guards(uri, tags, interceptors, visible),
+        **_checked_guards(uri, tags, interceptors, visible, scopes),
         "version": version,
         "uri": uri,
         "mime_type": mime_type,

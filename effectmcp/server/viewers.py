@@ -17,8 +17,17 @@ if TYPE_CHECKING:
     from .app import Server
     from .changes import Change
     from .features import Feature
+    from .identity import Identity
 
-__all__ = ["Viewer", "ViewerFilter", "ViewerTest", "may_hear", "may_see"]
+__all__ = [
+    "Viewer",
+    "ViewerFilter",
+    "ViewerTest",
+    "exists_for",
+    "lacks",
+    "may_hear",
+    "may_see",
+]
 
 logger = logger_for("effectmcp.server")
 
@@ -29,12 +38,16 @@ class Viewer:
 
     Attributes:
         principal: The authenticated user, if the transport knows one.
+        identity: What else is known about this user, such as the claims of a token.
+        scopes: What the user may do; `None` for everything.
         client: The client's name and version, in its own words: nothing proves them.
         era: Whether the client answers by retry (`"modern"`) or on a session.
         revision: The revision that the client speaks.
     """
 
     principal: str | None
+    identity: Identity | None = None
+    scopes: frozenset[str] | None = None
     client: str | None = None
     era: Literal["modern", "legacy"] = "modern"
     revision: str = ""
@@ -47,8 +60,18 @@ ViewerTest: TypeAlias = Callable[[Viewer], object]
 ViewerFilter: TypeAlias = Callable[["Feature", Viewer], object]
 
 
+def lacks(feature: Feature, scopes: frozenset[str] | None) -> bool:
+    """Return whether scopes are missing that a feature needs."""
+    return scopes is not None and not feature.scopes <= scopes
+
+
 def may_see(app: Server, feature: Feature, viewer: Viewer) -> bool:
-    """Return whether a feature exists for a viewer."""
+    """Return whether a feature exists for a viewer, who may use it."""
+    return not lacks(feature, viewer.scopes) and exists_for(app, feature, viewer)
+
+
+def exists_for(app: Server, feature: Feature, viewer: Viewer) -> bool:
+    """Return whether a feature exists for a viewer, who may lack its scopes."""
     try:
         if feature.visible is not None and not _is_true(feature.visible(viewer)):
             return False

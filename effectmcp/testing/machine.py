@@ -38,7 +38,7 @@ from hypothesis.stateful import (
 from ..canonical import JSON
 from ..engine.generators import GRAVEYARD
 from ..errors import StateError, UsageError
-from ..exchange.commands import Notify, Peer, PerformAll, Reply
+from ..exchange.commands import Notify, PerformAll, Reply, peer_of
 from ..exchange.handle import handle
 from ..protocol.meta import CLIENT_CAPABILITIES
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
@@ -249,7 +249,7 @@ class ServerMachine(RuleBasedStateMachine):
         exchange = handle(
             self.app,
             message,
-            Peer(principal=call.user),
+            peer_of(call.user),
             clock=lambda: float(self._now),
             entropy=os.urandom,
         )

@@ -17,7 +17,7 @@ from ..canonical import JSON
 from ..client.results import Result
 from ..drivers.sync import handle
 from ..errors import Declined, Dismissed, ProtocolError, UsageError
-from ..exchange.commands import Peer
+from ..exchange.commands import peer_of
 from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
 from ..shapes.sources import class_source
@@ -27,6 +27,7 @@ from .values import plain
 
 if TYPE_CHECKING:
     from ..server.app import Server
+    from ..server.identity import Identity
 
 __all__ = ["Answers", "MemoryClient"]
 
@@ -54,7 +55,8 @@ class MemoryClient:
             keys gets random ones, and a server without a ledger one in memory.
         answers: The answers to its questions.
         capabilities: The capabilities that the client declares.
-        principal: The user that requests come from.
+        principal: The user that requests come from: a name, which may do everything, or
+            an `Identity`.
         run_async: Runs a coroutine, as `asyncio.run` does; by default on a new loop of
             the kind that the server names.
     """
@@ -65,7 +67,7 @@ class MemoryClient:
         answers: Answers | None = None,
         *,
         capabilities: Mapping[str, JSON] = _ALL,
-        principal: str | None = None,
+        principal: Identity | str | None = None,
         run_async: RunAsync | None = None,
     ) -> None:
         if app.keys is None:
@@ -77,7 +79,7 @@ class MemoryClient:
             app.ledger = SqliteTasks()
         self.app = app
         self.answers: Answers = {} if answers is None else answers
-        self._peer = Peer(principal=principal)
+        self._peer = peer_of(principal)
         self._run_async = runner_of(app.loop) if run_async is None else run_async
         self._meta = {
             PROTOCOL_VERSION: VERSIONS[0],

@@ -66,7 +66,11 @@ def mask_private(effect: Effect[Any], value: JSON) -> JSON:
     members of an Enum or a Literal. Numbers and the names in objects are kept, too.
     """
     if isinstance(effect, Caller):
-        return {**value, "principal": value["principal"] and MASKED}
+        who = ("principal", "subject", "tenant")
+        hidden = {name: MASKED for name in who if value.get(name)}
+        if "claims" in value:
+            hidden["claims"] = _masked(value["claims"], lambda masked: True)
+        return {**value, **hidden}
     if all(step.options.public for step in steps_in(effect)):
         return value
 

@@ -27,7 +27,7 @@ from ..effects.local import IdempotencyKey, Sleep, Status
 from ..effects.questions import Confirm, Elicit
 from ..effects.steps import step
 from ..errors import ProtocolError, UsageError
-from ..exchange.commands import Peer
+from ..exchange.commands import peer_of
 from ..exchange.task_rows import Mail, TaskHost
 from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, TASKS
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
@@ -170,7 +170,7 @@ class _Process:
             "method": method,
             "params": {**params, "_meta": dict(_META)},
         }
-        peer = Peer(principal=user)
+        peer = peer_of(user)
         reply: Any = sync.handle(
             self._front, message, peer, run_async=runner_of(None)
         ).message

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..server.app import Server
     from .web import Site
 
-__all__ = ["PARENT", "announce", "at", "clients_of", "place_of"]
+__all__ = ["PARENT", "announce", "at", "clients_of", "place_of", "warn_if_open"]
 
 logger = logger_for("effectmcp.server")
 
@@ -72,10 +72,23 @@ def at(urls: Iterable[str]) -> str:
     return f"at {' and '.join(urls)}"
 
 
-def clients_of(site: Site, addresses: Iterable[str | None]) -> str:
+def warn_if_open(app: Server, host: str, port: int) -> None:
+    """Log a warning if other machines can reach a server that authenticates nobody."""
+    if app.gate is None and not is_local(host):
+        logger.warning(
+            "%s:%s can be reached from other machines, and there is no authentication:"
+            " any client may call any tool. Say who may with --auth or --api-keys, or"
+            " Server(auth=...), or listen on 127.0.0.1, behind a proxy that authenticates",
+            host,
+            port,
+        )
+
+
+def clients_of(app: Server, site: Site, addresses: Iterable[str | None]) -> str:
     """Return in words which clients of HTTP are allowed.
 
     Args:
+        app: The server.
         site: The site.
         addresses: The addresses that listen; `None` for a Unix socket.
     """
@@ -87,7 +100,7 @@ def clients_of(site: Site, addresses: Iterable[str | None]) -> str:
         hosts = "under any host name"
     pages = f"; pages of {_listed(site.origins)}" if site.origins else ""
     proxies = f"; proxies at {_listed(site.proxies)}" if site.proxies else ""
-    users = "anonymous" if site.authenticate is None else "authenticated"
+    users = "anonymous" if app.gate is None else f"authenticated by {app.gate}"
     return f"{users}, {hosts}{pages}{proxies}"
 
 

@@ -74,7 +74,8 @@ def application(
         site: The hosts, origins and users that are allowed. Its path is relative to
             where the host mounts the application; `None`, the default, for every path.
         principal: Returns the user that the host's own middleware found, given the
-            scope. Called instead of `site.authenticate`; may be an async function.
+            scope: an `Identity`, a name, or `None` for an anonymous client. Called
+            instead of the server's `auth`; may be an async function.
         keep_alive: Seconds of silence in a call, after which a comment is sent.
         sessions: Limits on the sessions of legacy clients; `None` to keep no sessions,
             for hosts with several processes, where the next request may reach another

@@ -11,7 +11,7 @@ each event, which returns the next step:
     event                           next step
     ------------------------------  --------------------------------------------------
     judge()                         Identify, Receive, Begin, Read, or Send: the response
-    identified(principal)           Receive, Begin, Read, or Send
+    identified(found)               Receive, Begin, Read, or Send
     unidentified(error)             Send
     part(data)                      Send: a refusal; or None: read the next part
     body(data)                      Begin, or Send
@@ -36,6 +36,7 @@ The limits of a host are fields of `Endpoint`, and nowhere else.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import deque
@@ -52,9 +53,15 @@ from ..exchange.commands import Incoming, Peer, Reply
 from ..exchange.shares import Budget, Holding, Shares, party_of
 from ..exchange.telling import tell
 from ..logs import logger_for
+from ..protocol.authorization import (
+    INSUFFICIENT_SCOPE,
+    challenge,
+    resource_metadata_path,
+)
 from ..protocol.jsonrpc import encode, internal_error, read_message
 from ..records import record
 from ..server.events import HttpRefused
+from ..server.identity import CredentialsError, Identity, Presented, identity_of
 from .sessions import SESSION_ID, Sessions, Stream
 from .web import (
     JSON_TYPE,
@@ -72,6 +79,7 @@ from .web import (
     client_address,
     cors,
     cut,
+    document,
     joined,
     probe,
     probes_of,
@@ -82,6 +90,7 @@ from .web import (
 if TYPE_CHECKING:
     from ..exchange.sessions import Session
     from ..server.app import Server
+    from ..server.identity import Gate
 
 __all__ = [
     "Begin",
@@ -109,6 +118,18 @@ def _places_of(endpoint: Endpoint) -> Shares:
 
 def _unsent_of(endpoint: Endpoint) -> Budget:
     return Budget(endpoint.site.unsent, endpoint.site.share)
+
+
+def _documents_of(endpoint: Endpoint) -> Mapping[str, bytes]:
+    gate = endpoint.app.gate
+    metadata = None if gate is None else gate.metadata()
+    if gate is None or gate.resource is None or metadata is None:
+        return {}
+    shown = {
+        **metadata,
+        "resource_name": endpoint.app.info.get("title", endpoint.app.name),
+    }
+    return {resource_metadata_path(gate.resource): encode(shown)}
 
 
 def _probes_of(endpoint: Endpoint) -> frozenset[str]:
@@ -141,6 +162,8 @@ class Endpoint:
         unsent: The budget of the bytes that clients have not read yet.
         places: Places for requests that come through trusted proxies.
         probes: Paths beside the endpoint that tell a balancer about this server.
+        documents: By path: documents for everybody, such as the metadata that names the
+            authorization server (RFC 9728).
         readiness: Whether the server will soon stop.
     """
 
@@ -156,6 +179,7 @@ class Endpoint:
     unsent: Budget = attrs.Factory(_unsent_of, takes_self=True)
     places: Shares = attrs.Factory(_places_of, takes_self=True)
     probes: frozenset[str] = attrs.Factory(_probes_of, takes_self=True)
+    documents: Mapping[str, bytes] = attrs.Factory(_documents_of, takes_self=True)
     readiness: Readiness = attrs.Factory(Readiness)
 
     @property
@@ -203,7 +227,7 @@ def tell_refusal(endpoint: Endpoint, answer: Send, head: Head | None) -> None:
         return
     address = None
     if head is not None:
-        if head.path in endpoint.probes:
+        if head.path in endpoint.probes or head.path in endpoint.documents:
             return
         address = head.peer
         if endpoint.site.proxies:
@@ -228,6 +252,8 @@ def _judge(endpoint: Endpoint, head: Head) -> Judged | Send:
     # Before the host and the origin: a balancer knows this server by its address.
     if head.path in endpoint.probes:
         return probe(head, endpoint.readiness, is_open=endpoint.is_open)
+    if head.path in endpoint.documents:
+        return document(head, endpoint.documents[head.path])
     site, given = endpoint.site, head.headers
     headers: dict[str, str]
     if isinstance(given, dict):
@@ -284,6 +310,27 @@ class Read:
     after: int
 
 
+_NO_SCOPES: Final[frozenset[str]] = frozenset()
+
+_WHO: Final = "who are you?"
+
+#: By status, beside 401: what a client is told.
+_REFUSED: Final = {
+    403: "your token does not allow this",
+    503: "nobody can be authenticated now; come back later",
+}
+
+
+def _challenges(gate: Gate | None, error: CredentialsError) -> Fields:
+    if gate is None:
+        # The host authenticates, and knows how.
+        wanted = " ".join(sorted(error.scopes)) or None
+        given = [challenge("Bearer", {"error": error.error, "scope": wanted})]
+    else:
+        given = list(gate.challenges(error.error, error.scopes))
+    return tuple(("WWW-Authenticate", one) for one in given)
+
+
 Next: TypeAlias = Identify | Receive | Begin | Read | Send
 
 _RECEIVE: Final = Receive()
@@ -320,8 +367,8 @@ class Conversation:
         head: Its head, or the result of `judge`.
         data: The body, if the host has received all of it with the head.
         clock: Returns seconds from an arbitrary start.
-        find: Returns the user, instead of `Site.authenticate`, where the host has
-            authenticated the client already.
+        find: Returns the user, instead of `Server(auth=...)`, where the host has
+            authenticated the client already: an `Identity`, a name, or `None` for nobody.
 
     Attributes:
         endpoint: The same.
@@ -348,6 +395,7 @@ class Conversation:
     _parts: list[bytes] = attrs.field(factory=list, init=False)
     _size: int = attrs.field(default=0, init=False)
     _judged: Judged | None = attrs.field(default=None, init=False)
+    _address: str | None = attrs.field(default=None, init=False)
     _peer: Peer | None = attrs.field(default=None, init=False)
     _state: State = attrs.field(default="head", init=False)
 
@@ -362,23 +410,50 @@ class Conversation:
             # A host that judges heads itself has reported the refusal.
             return self._send(judged) if head is judged else self._refused(judged)
         self._judged, self.fields = judged, judged.fields
-        find = self._find
-        if find is None and endpoint.site.authenticate is not None:
-            find = partial(endpoint.site.authenticate, judged.headers)
-        return self.identified(None) if find is None else Identify(find)
+        self._address = address = judged.head.peer
+        if endpoint.site.proxies:
+            self._address = client_address(endpoint.site, address, judged.headers)
+        if self._find is not None:
+            return Identify(self._find)
+        gate = endpoint.app.gate
+        if gate is None:
+            return self._admitted(None)
+        presented = Presented(
+            method=judged.head.method, headers=judged.headers, address=self._address
+        )
+        if not gate.is_quick:
+            return Identify(partial(gate.identify, presented))
+        try:
+            found = gate.identify(presented)
+        except CredentialsError as exc:
+            return self.unidentified(exc)
+        if isinstance(found, Identity):
+            return self._admitted(found)
+        return Identify(lambda: found)
 
-    def identified(self, principal: str | None) -> Next:
-        """Continue with the user of the request; `None` for an anonymous client."""
+    def identified(self, found: object) -> Next:
+        """Continue with what `Identify.find` has found: an identity, or a name."""
         assert self._state in _LEGAL["identified"], self._state
+        try:
+            # A host that found nobody has let an anonymous client in.
+            is_anonymous = self._find is not None and found is None
+            identity = None if is_anonymous else identity_of(found)
+        except Exception as exc:
+            return self.unidentified(exc)
+        return self._admitted(identity)
+
+    def _admitted(self, identity: Identity | None) -> Next:
         assert self._judged is not None
         head, headers = self._judged.head, self._judged.headers
         endpoint = self.endpoint
         sessions = endpoint.sessions
-        address = head.peer
-        if endpoint.site.proxies:
-            address = client_address(endpoint.site, address, headers)
         peer = Peer(
-            principal=principal, headers=headers, address=address, seats=endpoint.seats
+            principal=None if identity is None else identity.principal,
+            identity=identity,
+            scopes=_NO_SCOPES if identity is None else identity.scopes,
+            headers=headers,
+            address=self._address,
+            seats=endpoint.seats,
         )
         if sessions is not None and "mcp-session-id" in headers:
             admitted = sessions.admit(peer)
@@ -419,11 +494,23 @@ class Conversation:
     def unidentified(self, error: Exception) -> Send:
         """Answer a client that the authentication hook refused, or failed on."""
         assert self._state in _LEGAL["unidentified"], self._state
+        gate = self.endpoint.app.gate
         if isinstance(error, PermissionError):
-            challenge = ("WWW-Authenticate", "Bearer")
-            return self._refuse(401, str(error) or "who are you?", challenge)
-        logger.error("the authentication hook failed", exc_info=error)
-        return self._refuse(500, "authentication failed in the server")
+            words = str(error) or _WHO
+            error = CredentialsError(words, error=None)
+        elif isinstance(error, CredentialsError):
+            words = _WHO if error.status == 401 else _REFUSED.get(error.status, _WHO)
+        else:
+            logger.error("the authentication hook failed", exc_info=error)
+            return self._refuse(500, "authentication failed in the server")
+        # The client learns nothing of it: whoever tries tokens must not (RFC 6750).
+        level = logging.DEBUG if error.error is None else logging.INFO
+        logger.log(
+            level, "%s was refused: %s", self._address or "a client", error.reason
+        )
+        if error.status == 503:
+            return self._refuse(503, words, _RETRY_AFTER)
+        return self._refuse(error.status, words, *_challenges(gate, error))
 
     def _expect(self, length: str | None) -> Receive | Send:
         if not length:
@@ -566,6 +653,9 @@ class Conversation:
             return self._send(Send(reply.status))
         if reply.status == 503:
             self.fields = (*self.fields, _RETRY_AFTER)
+        if reply.needs:
+            lacking = CredentialsError("", error=INSUFFICIENT_SCOPE, scopes=reply.needs)
+            self.fields = (*self.fields, *_challenges(self.endpoint.app.gate, lacking))
         self._state = "over"
         fields = (("Content-Type", JSON_TYPE), *self.fields)
         data, more = reply.body, None

@@ -8,7 +8,6 @@ server or of an ASGI host. `conversation` decides what to send, and when.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -23,6 +22,7 @@ from ..exchange.commands import Reply
 from ..logs import logger_for
 from ..protocol.jsonrpc import Request
 from .conversation import Begin, Conversation, Identify, Next, Read, Receive
+from .identifying import wait_for
 from .reading import Calls, pump, settle
 from .web import Send
 
@@ -147,8 +147,7 @@ async def _identify(loop: Loop, talk: Conversation, step: Identify) -> Next:
 
 async def _found(loop: Loop, step: Identify) -> Any:
     try:
-        found = step.find()
-        return await found if inspect.isawaitable(found) else found
+        return await wait_for(step.find())
     except BaseException as exc:
         contain(exc, "the authentication hook", loop.is_cancel)
         raise

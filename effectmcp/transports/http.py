@@ -142,7 +142,7 @@ async def serve(
             if not is_announced:
                 scheme = "http" if ssl_context is None else "https"
                 where = at(_url(scheme, one, site) for one in listeners)
-                clients = clients_of(site, map(_address, listeners))
+                clients = clients_of(app, site, map(_address, listeners))
                 announce(app, where, clients, loop=loop.name, tasks=app.tasks)
             await drained(loop, endpoint, shutdown, limits)
             closing.set()

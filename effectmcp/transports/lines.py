@@ -365,7 +365,8 @@ class _LineChannel:
         await self.out.send(encode(message) + b"\n")
 
 
-_PEER: Final = Peer()
+#: The process that started this one: it may do everything.
+_PEER: Final = Peer(scopes=None)
 
 
 async def serve_lines(

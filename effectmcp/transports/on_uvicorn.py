@@ -134,7 +134,7 @@ async def serve(
         if not is_announced:
             scheme = "http" if certificate is None else "https"
             where = at(url_of(scheme, one, site.path) for one in sockets)
-            clients = clients_of(site, map(host_of, sockets))
+            clients = clients_of(app, site, map(host_of, sockets))
             announce(app, where, clients, loop=loop.name, tasks=app.tasks)
         await host.serve(list(sockets))
         await served.finish(limits.grace)

@@ -16,11 +16,11 @@ from ..drivers.loops import run
 from ..drivers.wrong_loops import running_name
 from ..errors import UsageError
 from ..log_lines import set_up_logging
-from ..logs import logger_for
 from . import stdio
+from .announcing import warn_if_open
 from .malloc import give_back_large_blocks
 from .sockets import BindError, bind, not_bound, tls_context
-from .web import is_local, parse_address
+from .web import parse_address
 
 if TYPE_CHECKING:
     from ..server.app import Server
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from .sessions import SessionLimits
     from .web import Site
 
-__all__ = ["run_server", "serve_http", "serve_stdio", "warn_if_open"]
-
-logger = logger_for("effectmcp.server")
+__all__ = ["run_server", "serve_http", "serve_stdio"]
 
 
 def run_server(app: Server, http: str | None = None) -> None:
@@ -91,7 +89,7 @@ def serve_http(
         UsageError: If the address or the certificate cannot be used.
         KeysError: If the keys are invalid.
     """
-    warn_if_open(host, port)
+    warn_if_open(app, host, port)
     give_back_large_blocks()
     options: dict[str, Any] = {"site": site}
     if sessions is not None:
@@ -110,18 +108,6 @@ def serve_http(
         run("asyncio", partial(on_uvicorn.run, app, sockets, **options, **files))
     else:
         run("trio", partial(_on_trio, app, host, port, ssl_context=context, **options))
-
-
-def warn_if_open(host: str, port: int) -> None:
-    """Log a warning if other machines can reach an address: no user is authenticated."""
-    if not is_local(host):
-        logger.warning(
-            "%s:%s can be reached from other machines, and there is no authentication:"
-            " any client may call any tool. Listen on 127.0.0.1, behind a proxy that"
-            " authenticates, or serve from your own program with Site(authenticate=...)",
-            host,
-            port,
-        )
 
 
 async def _on_trio(app: Server, host: str, port: int, **options: Any) -> None:

@@ -15,7 +15,7 @@ import functools
 import ipaddress
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -46,6 +46,7 @@ __all__ = [
     "client_address",
     "cors",
     "cut",
+    "document",
     "is_local",
     "joined",
     "length_of",
@@ -128,8 +129,8 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 
 @frozen(kw_only=True)
 class Site:
-    """The path of a server, the hosts, origins and users that are allowed, and how much
-    of the server one of them may take.
+    """The path of a server, the hosts and origins that are allowed, and how much of the
+    server one user or address may take. Who may call is for `Server(auth=...)`.
 
     Attributes:
         path: The only path that is served; `None` for every path, if a host has routed
@@ -139,9 +140,6 @@ class Site:
         origins: Origins, such as `https://app.example`, whose pages may call the
             server, in addition to the origins of the server's own host.
         max_body: The maximum size of a request's body in bytes.
-        authenticate: Returns the user, given the headers by lower-cased name; `None` for
-            an anonymous client. If it raises `PermissionError`, the response has status
-            401. May be an async function, for the server's loop.
         proxies: Addresses and networks of trusted proxies, such as `10.0.0.0/8`;
             `"unix"` for clients of Unix sockets. Their header names the client. They
             have no share themselves.
@@ -165,9 +163,6 @@ class Site:
         default=(), converter=_lowered, validator=_check_origins
     )
     max_body: int = field(default=4 * 1024 * 1024, validator=validators.ge(0))
-    authenticate: (
-        Callable[[Mapping[str, str]], str | None | Awaitable[str | None]] | None
-    ) = None
     proxies: Collection[str] = field(
         default=(), converter=_lowered, validator=_check_proxies
     )
@@ -439,6 +434,21 @@ def probe(asked: Head, readiness: Readiness, *, is_open: bool) -> Send:
 
 
 _PLAIN: Final = (("Content-Type", "text/plain"), ("Cache-Control", "no-store"))
+
+
+def document(asked: Head, body: bytes) -> Send:
+    """Answer a request for a public document, such as the metadata of this server."""
+    if asked.method not in ("GET", "HEAD"):
+        return Send(405, (("Allow", "GET, HEAD"), *_PLAIN))
+    return Send(200, _DOCUMENT, body)
+
+
+#: Pages of every origin may read it, as it says nothing about a user.
+_DOCUMENT: Final = (
+    ("Content-Type", JSON_TYPE),
+    ("Cache-Control", "max-age=3600"),
+    ("Access-Control-Allow-Origin", "*"),
+)
 
 
 # ---- proxies ------------------------------------------------------------------------

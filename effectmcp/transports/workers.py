@@ -41,7 +41,8 @@ from ..server.loop_name import LOOPS
 from ..server.target import load_app
 from ..tasks.sqlite import SqliteTasks
 from . import http
-from .announcing import announce, at, clients_of
+from .announcing import announce, at, clients_of, warn_if_open
+from .authenticating import AuthSettings
 from .connection import Limits
 from .default_keys import VARIABLE, ensure_keys
 from .malloc import give_back_large_blocks
@@ -83,6 +84,7 @@ async def run_workers(
     key: str | None = None,
     tasks: str | None = None,
     loop: LoopName | None = None,
+    auth: AuthSettings = AuthSettings(),  # noqa: B008  # frozen
     log: LogSettings = LogSettings(),  # noqa: B008  # frozen
     shutdown: trio.Event | None = None,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
@@ -101,6 +103,7 @@ async def run_workers(
         tasks: A file for tasks, which every process opens; `None` for the store that the
             server has itself, or for no tasks.
         loop: The event loop of the processes; `None` for the loop that the server names.
+        auth: Who may call, if the server does not say so itself.
         log: How the processes log.
         shutdown: An event that the caller sets to stop the processes.
         task_status: Started with the port once clients can connect.
@@ -108,29 +111,31 @@ async def run_workers(
     Raises:
         BindError: If the address cannot be bound.
         UsageError: If `target` does not name a server, `n` is less than 1,
-            `site.authenticate` is set, the system is Windows, or the processes cannot
-            share the tasks.
+            `auth` is wrong, the system is Windows, or the processes cannot share the
+            tasks.
         KeysError: If the processes would not share a key.
     """
-    app, store = _check(target, n, site, tasks, loop)
+    app, store = _check(target, n, auth, tasks, loop)
     options = {
         "target": target,
-        "site": _plain(site, but="authenticate"),
+        "site": _plain(site),
         "limits": _plain(limits),
         "certificate": certificate,
         "key": key,
         "tasks": tasks,
         "loop": loop,
+        "auth": _plain(auth),
         "log": _plain(log),
     }
     supervisor = _Supervisor(host, port, options)
+    warn_if_open(app, host, port)
     bound = supervisor.bind(n)
     shown = Site() if site is None else site
     scheme = "http" if certificate is None else "https"
     announce(
         app,
         at(url_of(scheme, one, shown.path) for one in bound),
-        clients_of(shown, map(host_of, bound)),
+        clients_of(app, shown, map(host_of, bound)),
         loop=loop or app.loop or LOOPS[0],
         tasks=store,
     )
@@ -154,7 +159,7 @@ async def run_workers(
 
 
 def _check(
-    target: str, n: int, site: Site | None, tasks: str | None, loop: LoopName | None
+    target: str, n: int, auth: AuthSettings, tasks: str | None, loop: LoopName | None
 ) -> tuple[Server, TaskHost | None]:
     """Return the server and the store of its tasks, if processes can share them."""
     if n < 1:
@@ -164,12 +169,8 @@ def _check(
             f"workers={n}: processes cannot share a socket on Windows; start"
             " one a port, behind a proxy"
         )
-    if site is not None and site.authenticate is not None:
-        raise UsageError(
-            "authenticate= cannot be handed to another process; start processes of your"
-            " own that call http.run(app, is_alone=False)"
-        )
     app = load_app(target)
+    auth.apply(app)
     if (loop or app.loop) == "asyncio":
         import_module(f"{__package__}.on_uvicorn")  # raises if uvicorn is missing
     ensure_keys(app, is_alone=False)
@@ -190,14 +191,13 @@ def _check(
         app.tasks = own
 
 
-def _plain(value: Any, but: str = "") -> dict[str, Any] | None:
+def _plain(value: Any) -> dict[str, Any] | None:
     """Return the attributes of `value` in a form that JSON can encode."""
     if value is None:
         return None
     return {
         name: sorted(one) if isinstance(one, frozenset) else one
         for name, one in attrs.asdict(value, recurse=False).items()
-        if name != but
     }
 
 
@@ -339,6 +339,7 @@ def main(argv: Sequence[str]) -> None:
     app = load_app(options["target"])
     if options["loop"] is not None:
         app.loop = options["loop"]
+    AuthSettings(**options["auth"]).apply(app)
     keep_tasks(app, options["tasks"])
     run(app.loop, partial(_work, app, options))
 

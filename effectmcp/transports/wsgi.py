@@ -42,6 +42,7 @@ from ..exchange.shares import Budget, Shares
 from ..logs import logger_for
 from ..server.changes import Change
 from .conversation import Begin, Conversation, Endpoint, Identify, Next, Receive
+from .identifying import send_for
 from .mounted import EVERY_PATH, prepare
 from .sessions import SessionLimits, Sessions
 from .web import READY, Head, Send, Site, length_of, refusal
@@ -82,7 +83,8 @@ def application(
         site: The hosts, origins and users that are allowed. Its path is relative to
             `SCRIPT_NAME`; `None`, the default, for every path.
         principal: Returns the user that the host's own middleware found, given the
-            environ. Called instead of `site.authenticate`.
+            environ: an `Identity`, a name, or `None` for an anonymous client. Called
+            instead of the server's `auth`.
         run_async: Runs the coroutine of an async step or function, such as
             `asyncio.run`.
         keep_alive: Seconds of silence while a client answers a question, after which a
@@ -193,7 +195,7 @@ class WSGIApplication:
 
     def _found(self, step: Identify) -> Any:
         try:
-            found = step.find()
+            found = send_for(step.find())
             if not inspect.isawaitable(found):
                 return found
             if self._run_async is None:

@@ -1,0 +1,173 @@
+"""Keys that you give out yourself, for small set-ups. Only their hashes are stored.
+
+    ann  sha256:4f5e…  orders:read orders:write     # a line of the file: who, hash, scopes
+
+`effectmcp keygen --api-key ann` makes a key and its line. A key is 256 random bits, so one
+round of SHA-256 is enough: nobody can guess one. A client sends it as
+`Authorization: Bearer KEY`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ..canonical import JSON
+from ..errors import UsageError
+from ..logs import logger_for
+from ..protocol.authorization import challenge
+from ..server.identity import CredentialsError, Identity, Presented, checked_scopes
+from .presented import credentials
+
+__all__ = ["APIKeys", "key_line", "make_api_key"]
+
+logger = logger_for("effectmcp.auth")
+
+#: By it, people and programs that look for lost secrets recognize a key.
+_PREFIX: Final = "emcp_"
+
+_LINE: Final = re.compile(r"(\S+)\s+sha256:([0-9a-f]{64})((?:\s+\S+)*)\s*")
+
+#: Seconds between two looks at a file.
+_LOOK: Final = 1.0
+
+
+def make_api_key() -> str:
+    """Return a new key."""
+    return _PREFIX + secrets.token_urlsafe(32)
+
+
+def key_line(name: str, key: str, scopes: Iterable[str] = ()) -> str:
+    """Return the line of the file for a key.
+
+    Raises:
+        UsageError: If the name or a scope has a space.
+    """
+    if not re.fullmatch(r"[^\s#]+", name):
+        raise UsageError(
+            f"{name!r} cannot be the name of a key; write it without spaces"
+        )
+    found = sorted(checked_scopes("a key", scopes))
+    return " ".join([name, f"sha256:{_hash(key)}", *found])
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+class APIKeys:
+    """Knows callers by keys.
+
+    Args:
+        source: A file of keys, which is read again when it changes; or its lines.
+        clock: Returns seconds, for how often the file is looked at.
+
+    Raises:
+        UsageError: If a line is wrong, or the file cannot be read.
+    """
+
+    resource: str | None = None
+
+    def __init__(
+        self,
+        source: Path | str | Iterable[str],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._path = Path(source) if isinstance(source, (Path, str)) else None
+        self._looked = clock()
+        self._stamp: Any = None
+        self._keys: Mapping[str, Identity] = {}
+        if self._path is None:
+            assert not isinstance(source, (Path, str))  # for the type checkers
+            self._keys = _read("APIKeys(...)", source)
+        else:
+            self._load(self._path)
+
+    def __str__(self) -> str:
+        return f"{len(self._keys)} API keys"
+
+    def _load(self, path: Path) -> None:
+        try:
+            # First, so that a change while it is read is noticed the next time.
+            found = path.stat()
+            stamp = found.st_mtime_ns, found.st_size, found.st_ino
+            lines = path.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise UsageError(f"the keys in {path} cannot be read: {exc}") from None
+        self._keys, self._stamp = _read(str(path), lines), stamp
+
+    def _refresh(self) -> None:
+        path, now = self._path, self._clock()
+        if path is None or now - self._looked < _LOOK:
+            return
+        self._looked = now
+        try:
+            found = path.stat()
+            if (found.st_mtime_ns, found.st_size, found.st_ino) != self._stamp:
+                self._load(path)
+                logger.info("%s was read again: %s", path, self)
+        except (OSError, UsageError) as exc:
+            # Half of an edit: those who were let in before still are.
+            logger.error("the keys are as they were: %s", exc)
+
+    def identify(self, presented: Presented) -> Identity:
+        """Return who has the key of a request.
+
+        Raises:
+            CredentialsError: If nobody has it.
+        """
+        _, key = credentials(presented)
+        self._refresh()
+        found = self._keys.get(_hash(key))
+        if found is None:
+            raise CredentialsError("key: nobody has this API key")
+        return found
+
+    def handles(self, presented: Presented) -> bool:
+        """Return whether a request has such a key."""
+        try:
+            _, key = credentials(presented)
+        except CredentialsError:
+            return False
+        return key.startswith(_PREFIX)
+
+    def challenges(
+        self, error: str | None, scopes: Iterable[str] = ()
+    ) -> tuple[str, ...]:
+        """Return the value of `WWW-Authenticate` for a refusal."""
+        wanted = " ".join(sorted(scopes)) or None
+        return (challenge("Bearer", {"error": error, "scope": wanted}),)
+
+    def metadata(self) -> Mapping[str, JSON] | None:
+        """Return nothing: no authorization server gives such keys out."""
+        return None
+
+
+def _read(of: str, lines: Iterable[str]) -> dict[str, Identity]:
+    found: dict[str, Identity] = {}
+    names: set[str] = set()
+    for number, line in enumerate(lines, 1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        match = _LINE.fullmatch(text)
+        if match is None:
+            raise UsageError(
+                f"{of}, line {number}: write NAME sha256:HASH and scopes, as"
+                " `effectmcp keygen --api-key NAME` prints it"
+            )
+        name, digest, scopes = match[1], match[2], match[3].split()
+        if digest in found:
+            raise UsageError(f"{of}, line {number}: this key is there twice")
+        names.add(name)
+        found[digest] = Identity(subject=name, scopes=frozenset(scopes))
+    if not found:
+        raise UsageError(f"{of}: it has no key")
+    return found

@@ -1,0 +1,137 @@
+"""Tokens that only their issuer can read: it is asked about each (RFC 7662).
+
+What it says is remembered for `cache` seconds, and so is that a token is not accepted: a
+token that was revoked is accepted for that long. Nobody can make this server ask without
+end: an address that sends bad tokens is not asked about for a minute.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Generator
+from typing import Any, Final
+from urllib.parse import quote
+
+from ..errors import UsageError
+from ..exchange.shares import Shares, party_of
+from ..fetching.requests import Fetch, Fetched, FetchError, form_of, json_of
+from ..logs import logger_for
+from ..server.identity import CredentialsError, Presented
+from .failures import Failures
+from .tokens import TokenAuth, Verified, checked_url, thumbprint_in
+
+__all__ = ["IntrospectionAuth"]
+
+logger = logger_for("effectmcp.auth")
+
+#: Questions to the issuer at once, and the part of them that one address may have.
+_MOST: Final = 64
+_SHARE: Final = 0.25
+
+
+class IntrospectionAuth(TokenAuth):
+    """Asks the issuer about each token.
+
+    Args:
+        issuer: The URL of the authorization server.
+        resource: The URL of this server, as its clients write it.
+        endpoint: The URL of its introspection endpoint.
+        client_id: The id of this server at the issuer.
+        client_secret: Its secret.
+        cache: Seconds for which an answer is used.
+        checks_audience: Whether the answer must name this server as the audience. Turn it
+            off only for an issuer that has no other server.
+        **options: As for every token; see `TokenAuth`.
+    """
+
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        resource: str,
+        endpoint: str,
+        client_id: str,
+        client_secret: str,
+        cache: float = 30,
+        checks_audience: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(issuer=issuer, resource=resource, **options)
+        self._endpoint = checked_url("IntrospectionAuth(endpoint", endpoint)
+        # (RFC 6749, section 2.3.1: each is encoded as in a form.)
+        pair = f"{quote(client_id, safe='')}:{quote(client_secret, safe='')}"
+        basic = base64.b64encode(pair.encode()).decode()
+        self._headers = {
+            "Authorization": f"Basic {basic}",
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Accept": "application/json",
+        }
+        if cache < 0:
+            raise UsageError(f"IntrospectionAuth(cache={cache}): give seconds")
+        self._cache = cache
+        self._checks_audience = checks_audience
+        self._places = Shares(_MOST, _SHARE)
+        self._failures = Failures()
+
+    def may_be(self, token: str) -> bool:
+        """Return whether a token may be of this issuer: every token may."""
+        return True
+
+    def find(
+        self, presented: Presented, token: str
+    ) -> Generator[Fetch, Fetched, Verified]:
+        """Ask about a token.
+
+        Raises:
+            CredentialsError: If it is not accepted.
+        """
+        address, party = presented.address, party_of(None, presented.address)
+        if not self._failures.may_try(address, self.clock()):
+            raise CredentialsError("too many bad tokens came from this address")
+        if not self._places.take(party):
+            raise CredentialsError(
+                "too many tokens are being asked about", error=None, status=503
+            )
+        try:
+            return (yield from self._ask(token))
+        except CredentialsError as exc:
+            if exc.status == 401:
+                self._failures.add(address, self.clock())
+            raise
+        finally:
+            self._places.give(party)
+
+    def _ask(self, token: str) -> Generator[Fetch, Fetched, Verified]:
+        form = form_of({"token": token, "token_type_hint": "access_token"})
+        try:
+            response = yield Fetch(
+                url=self._endpoint,
+                near=self.issuer,
+                method="POST",
+                headers=self._headers,
+                body=form,
+            )
+            if response.status != 200:
+                problem = f"it answered with the status {response.status}"
+                raise FetchError(self._endpoint, problem)
+            claims = json_of(self._endpoint, response)
+        except FetchError as exc:
+            logger.warning("a token could not be asked about: %s", exc)
+            raise CredentialsError(
+                "its issuer cannot be asked", error=None, status=503
+            ) from None
+        if claims.get("active") is not True:
+            raise CredentialsError("expiry: its issuer does not accept it any more")
+        if claims.get("iss", self.issuer) != self.issuer:
+            raise CredentialsError("issuer: it is of another one")
+        if self._checks_audience:
+            self.check_audience(claims.get("aud"))
+        now = self.clock()
+        until = now + self._cache
+        expires = until
+        if "exp" in claims:
+            expires = self.check_times(claims, now)
+        identity = self.identity_in(claims, expires)
+        return Verified(
+            identity, min(until, expires + self.leeway), thumbprint_in(claims)
+        )

@@ -1,0 +1,211 @@
+"""The public keys of an issuer: fetched when they are first needed, cached, rotated.
+
+    state of the keys      a token with a known key       a token with an unknown key
+    ---------------------  -----------------------------  -----------------------------
+    none yet               fetch, then look again         fetch, then look again
+    fresh                  use it                         fetch, if the last try is long
+                                                          enough ago; else refuse
+    old                    use it; one request fetches    the same
+    being fetched          use it                         wait for them, then look again
+    too old, no answer     nobody can be identified (503)
+
+So no number of bad tokens causes more than one fetch in `pause` seconds, and an issuer that
+cannot be reached locks nobody out for `stale` seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+from joserfc import jwk
+from joserfc.errors import JoseError
+
+from ..canonical import JSON
+from ..fetching.requests import Fetch, Fetched, FetchError, json_of
+from ..logs import logger_for
+from ..protocol.authorization import issuer_metadata_urls
+from ..server.identity import CredentialsError
+from .proofs import allows
+
+__all__ = ["KeySet", "metadata_of"]
+
+logger = logger_for("effectmcp.auth")
+
+#: Keys of an issuer that are read.
+_MOST_KEYS: Final = 100
+
+#: Keys that a token without a key id is tried with.
+_MOST_TRIED: Final = 4
+
+
+def metadata_of(
+    issuer: str, *, near: str
+) -> Generator[Fetch, Fetched, dict[str, JSON]]:
+    """Return the metadata of an authorization server.
+
+    Args:
+        issuer: Its URL.
+        near: The URL of the party that named it.
+
+    Raises:
+        FetchError: If there is none, or it is of another issuer.
+    """
+    status = 0
+    for url in issuer_metadata_urls(issuer):
+        response = yield Fetch(url=url, near=near, is_shared=True)
+        status = response.status
+        if status == 200:
+            found = json_of(url, response)
+            # (2026-07-28, Authorization Server Metadata Discovery.)
+            if found.get("issuer") != issuer:
+                raise FetchError(url, "it is the metadata of another issuer")
+            return found
+        if status >= 500:
+            break
+    raise FetchError(issuer, f"it has no metadata: status {status}")
+
+
+class KeySet:
+    """The public keys of one issuer.
+
+    Args:
+        issuer: Its URL.
+        url: Where its keys are; `None` if its metadata says so.
+        clock: Returns the seconds since 1970.
+        fresh: Seconds until the keys are fetched again.
+        stale: Seconds for which they are used if that fails.
+        pause: Seconds between two tries.
+
+    Attributes:
+        version: Changes whenever the keys do.
+    """
+
+    def __init__(
+        self,
+        issuer: str,
+        url: str | None,
+        *,
+        clock: Callable[[], float],
+        fresh: float,
+        stale: float,
+        pause: float,
+    ) -> None:
+        self._issuer = issuer
+        self._given_url = self._url = url
+        self._clock = clock
+        self._fresh, self._stale, self._pause = fresh, stale, pause
+        self._keys: list[dict[str, JSON]] = []
+        self._imported: dict[int, Any] = {}
+        self._fetched: float | None = None
+        self._tried: float | None = None
+        self._is_fetching = False
+        self.version = 0
+
+    def find(
+        self, id_: str | None, algorithm: str
+    ) -> Generator[Fetch, Fetched, list[Any]]:
+        """Return the keys that may have signed a token: none, if its key is unknown.
+
+        Raises:
+            CredentialsError: If there are no keys at all.
+        """
+        found = self._look(id_, algorithm)
+        if found:
+            if self._is_due() and self._may_try():
+                yield from self._try()
+                found = self._look(id_, algorithm)
+        elif self._is_fetching or self._may_try():
+            yield from self._try()
+            found = self._look(id_, algorithm)
+        if not self._is_usable():
+            raise CredentialsError(
+                f"key: {self._issuer} has not told its keys",
+                error=None,
+                status=503,
+            )
+        return found
+
+    def _look(self, id_: str | None, algorithm: str) -> list[Any]:
+        if not self._is_usable():
+            return []
+        places = [
+            place
+            for place, key in enumerate(self._keys)
+            if (id_ is None or key.get("kid") == id_) and allows(key, algorithm)
+        ]
+        return [self._import(place) for place in places[:_MOST_TRIED]]
+
+    def _import(self, place: int) -> Any:
+        found = self._imported.get(place)
+        if found is None:
+            found = self._imported[place] = jwk.import_key(self._keys[place])
+        return found
+
+    def _is_usable(self) -> bool:
+        return self._fetched is not None and (
+            self._clock() - self._fetched < self._fresh + self._stale
+        )
+
+    def _is_due(self) -> bool:
+        return self._fetched is None or self._clock() - self._fetched >= self._fresh
+
+    def _may_try(self) -> bool:
+        if self._is_fetching:
+            return False
+        return self._tried is None or self._clock() - self._tried >= self._pause
+
+    def _try(self) -> Generator[Fetch, Fetched, None]:
+        """Fetch the keys; if that fails, keep those that there are."""
+        is_first = not self._is_fetching
+        if is_first:
+            self._is_fetching, self._tried = True, self._clock()
+        try:
+            url = self._url
+            if url is None:
+                metadata = yield from metadata_of(self._issuer, near=self._issuer)
+                named = metadata.get("jwks_uri")
+                if not isinstance(named, str):
+                    raise FetchError(self._issuer, "its metadata names no keys")
+                url = self._url = named
+            response = yield Fetch(url=url, near=self._issuer, is_shared=True)
+            if response.status != 200:
+                raise FetchError(url, f"it answered with the status {response.status}")
+            keys = _usable(url, json_of(url, response))
+            if is_first:
+                self._replace(keys)
+        except FetchError as exc:
+            self._url = self._given_url  # they may have moved
+            if is_first:
+                logger.warning("the keys of %s were not read: %s", self._issuer, exc)
+        finally:
+            if is_first:
+                self._is_fetching = False
+
+    def _replace(self, keys: list[dict[str, JSON]]) -> None:
+        self._fetched = self._clock()
+        if keys != self._keys:
+            if self._keys:
+                logger.info("%s has new keys", self._issuer)
+            self._keys, self._imported = keys, {}
+            self.version += 1
+
+
+def _usable(url: str, document: dict[str, JSON]) -> list[dict[str, JSON]]:
+    """Return the keys in a document, without those that cannot be used.
+
+    Raises:
+        FetchError: If none is left.
+    """
+    listed = document.get("keys")
+    found = []
+    for one in listed[:_MOST_KEYS] if isinstance(listed, list) else ():
+        if isinstance(one, dict) and one.get("kty") in ("RSA", "EC", "OKP"):
+            try:
+                jwk.import_key(one)
+            except (JoseError, ValueError, TypeError, KeyError):
+                continue
+            found.append(one)
+    if not found:
+        raise FetchError(url, "it has no keys that sign tokens")
+    return found

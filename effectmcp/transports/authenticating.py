@@ -1,0 +1,67 @@
+"""Who may call a server, as the options of the command say it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from ..server.app import Server
+
+__all__ = ["AuthSettings"]
+
+
+@frozen(kw_only=True)
+class AuthSettings:
+    """The options that say who may call; any process can read them as JSON.
+
+    Attributes:
+        issuer: The URL of the authorization server whose tokens are accepted.
+        resource: The URL of this server, as clients write it.
+        audience: What the tokens name as their audience; empty for the resource.
+        scopes: The scopes that every request needs.
+        api_keys: A file of API keys.
+    """
+
+    issuer: str | None = None
+    resource: str | None = None
+    audience: tuple[str, ...] = field(default=(), converter=tuple)
+    scopes: tuple[str, ...] = field(default=(), converter=tuple)
+    api_keys: str | None = None
+
+    def apply(self, app: Server) -> None:
+        """Let only these callers use `app` over HTTP.
+
+        Raises:
+            UsageError: If the server has `auth` of its own, or an option is wrong.
+        """
+        found: list[Any] = []
+        if self.api_keys is not None:
+            from ..auth.api_keys import APIKeys
+
+            found.append(APIKeys(Path(self.api_keys)))
+        if self.issuer is not None:
+            try:
+                from ..auth import JWTAuth
+            except ImportError as exc:
+                raise UsageError(str(exc)) from None
+            found.append(
+                JWTAuth(
+                    issuer=self.issuer,
+                    resource=self.resource or "",
+                    audience=self.audience or None,
+                    scopes=self.scopes,
+                )
+            )
+        if not found:
+            return
+        if app.auth is not None:
+            raise UsageError(
+                "--auth, --api-keys: the server has auth= of its own; leave the options"
+                " out, or remove it from Server()"
+            )
+        app.auth = found

@@ -1,0 +1,50 @@
+"""Wait for what finds a user: an author's coroutine, or a generator of HTTP requests.
+
+Requests that serve everybody, such as one for an issuer's keys, are sent one at a time:
+whoever asks meanwhile gets the same response.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ..fetching.sending import Sender, SyncSender
+
+__all__ = ["send_for", "wait_for"]
+
+
+class _OfThread(threading.local):
+    """What sends requests for the event loop of a thread."""
+
+    sender: Sender | None = None
+
+
+_here: Final = _OfThread()
+_shared: Final[list[SyncSender]] = []
+
+
+async def wait_for(found: Any) -> Any:
+    """Return what an authenticator finds, on an event loop."""
+    if isinstance(found, Generator):
+        from ..fetching.requests import play_async
+        from ..fetching.sending import Sender
+
+        _here.sender = _here.sender or Sender()
+        return await play_async(found, _here.sender)
+    return await found if inspect.isawaitable(found) else found
+
+
+def send_for(found: Any) -> Any:
+    """Return what an authenticator finds, in a thread; an awaitable as it is."""
+    if isinstance(found, Generator):
+        from ..fetching.requests import play
+        from ..fetching.sending import SyncSender
+
+        if not _shared:
+            _shared.append(SyncSender())
+        return play(found, _shared[0])
+    return found
