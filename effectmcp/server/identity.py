@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from urllib.parse import quote
 
-from attrs import Factory, field, frozen
+from attrs import field, frozen
 
 from ..canonical import JSON
 from ..errors import EffectMCPError, UsageError
@@ -89,19 +89,6 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-# `Any`: to mypy, a factory that takes an attrs class returns an object.
-def _principal_of(identity: Any) -> str:
-    """Return the issuer, the subject and the tenant as a text that no others can spell."""
-    if identity.issuer is None and identity.tenant is None:
-        # As hosts and authors give it: a name. It may be spelled like the others, but a
-        # server has either names or issuers.
-        return identity.subject
-    parts = [identity.issuer or "", identity.subject]
-    if identity.tenant is not None:
-        parts.append(identity.tenant)
-    return " ".join(quote(one, safe=_SAFE) for one in parts)
-
-
 @frozen(kw_only=True)
 class Identity:
     """Who calls: the user, or the program, that an authenticator found.
@@ -125,7 +112,19 @@ class Identity:
     claims: Mapping[str, JSON] = field(default=None, converter=_frozen, eq=False)
     shown: Mapping[str, JSON] = field(default=None, converter=_frozen, eq=False)
     expires: float | None = field(default=None, eq=False)
-    principal: str = field(init=False, default=Factory(_principal_of, takes_self=True))
+    principal: str = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.issuer is None and self.tenant is None:
+            # As hosts and authors give it: a name. It may be spelled like the others,
+            # but a server has either names or issuers.
+            principal = self.subject
+        else:
+            parts = [self.issuer or "", self.subject]
+            parts += [] if self.tenant is None else [self.tenant]
+            # No other parts spell the same text.
+            principal = " ".join(quote(one, safe=_SAFE) for one in parts)
+        object.__setattr__(self, "principal", principal)
 
 
 #: Characters of URLs and names that stay as they are: anything but spaces and percents.
