@@ -74,7 +74,7 @@ def _frozen(claims: Mapping[str, JSON] | None) -> Mapping[str, JSON]:
     return _NOTHING if claims is None else MappingProxyType(dict(claims))
 
 
-def _check_part(of: Identity, attribute: Any, value: object) -> None:
+def _check_part(of: Identity, attribute: Any, value: Any) -> None:
     if value is None and attribute.name != "subject":
         return
     if not isinstance(value, str) or not value or not _is_unicode(value):
