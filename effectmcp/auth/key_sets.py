@@ -22,13 +22,13 @@ from joserfc import jwk
 from joserfc.errors import JoseError
 
 from ..canonical import JSON
+from ..fetching.issuers import metadata_of
 from ..fetching.requests import Fetch, Fetched, FetchError, json_of
 from ..logs import logger_for
-from ..protocol.authorization import issuer_metadata_urls
 from ..server.identity import CredentialsError
 from .proofs import allows
 
-__all__ = ["KeySet", "metadata_of"]
+__all__ = ["KeySet"]
 
 logger = logger_for("effectmcp.auth")
 
@@ -37,33 +37,6 @@ _MOST_KEYS: Final = 100
 
 #: Keys that a token without a key id is tried with.
 _MOST_TRIED: Final = 4
-
-
-def metadata_of(
-    issuer: str, *, near: str
-) -> Generator[Fetch, Fetched, dict[str, JSON]]:
-    """Return the metadata of an authorization server.
-
-    Args:
-        issuer: Its URL.
-        near: The URL of the party that named it.
-
-    Raises:
-        FetchError: If there is none, or it is of another issuer.
-    """
-    status = 0
-    for url in issuer_metadata_urls(issuer):
-        response = yield Fetch(url=url, near=near, is_shared=True)
-        status = response.status
-        if status == 200:
-            found = json_of(url, response)
-            # (2026-07-28, Authorization Server Metadata Discovery.)
-            if found.get("issuer") != issuer:
-                raise FetchError(url, "it is the metadata of another issuer")
-            return found
-        if status >= 500:
-            break
-    raise FetchError(issuer, f"it has no metadata: status {status}")
 
 
 class KeySet:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ..lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from .channels import Channel, ChannelError
+    from .channels import Channel, ChannelError, LoginFailed
     from .client import Client
     from .errors import ReplyError, RoundsError, TaskCancelled
     from .http import OverHttp
@@ -41,6 +41,7 @@ else:
         "Form": "questions",
         "InMemory": "memory",
         "Link": "questions",
+        "LoginFailed": "channels",
         "OverHttp": "http",
         "OverPipes": "pipes",
         "Pending": "rounds",
@@ -66,6 +67,7 @@ __all__ = [
     "Form",
     "InMemory",
     "Link",
+    "LoginFailed",
     "OngoingCall",
     "OverHttp",
     "OverPipes",

@@ -24,6 +24,7 @@ __all__ = [
     "Frame",
     "Hear",
     "Line",
+    "LoginFailed",
     "Refusal",
     "SessionEnded",
 ]
@@ -57,6 +58,19 @@ class Refusal(ChannelError):
     def __init__(self, problem: str, frame: Frame | None = None) -> None:
         super().__init__(problem)
         self.frame = frame
+
+
+class LoginFailed(ChannelError):
+    """Raised when the server wants a login, and there is no token.
+
+    Attributes:
+        code: The error code of the authorization server, such as `access_denied`; `None`
+            if it sent none.
+    """
+
+    def __init__(self, problem: str, code: str | None = None) -> None:
+        super().__init__(problem)
+        self.code = code
 
 
 class SessionEnded(ChannelError):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
 
 import anyio
 
-__all__ = ["Room", "deadline", "shortest"]
+__all__ = ["Room", "deadline", "paused", "shortest"]
 
 
 def shortest(*seconds: float | None) -> float | None:
@@ -27,10 +30,35 @@ def deadline(seconds: float | None, missing: str) -> Iterator[anyio.CancelScope]
         TimeoutError: If the time has passed.
     """
     with anyio.move_on_after(seconds) as scope:
-        yield scope
+        token = _RUNNING.set((*_RUNNING.get(), scope))
+        try:
+            yield scope
+        finally:
+            _RUNNING.reset(token)
         return
     if scope.cancelled_caught and anyio.current_time() >= scope.deadline:
         raise TimeoutError(f"no {missing} within {seconds:g} s")
+
+
+#: The deadlines of this task, and of the tasks that wait for it.
+_RUNNING: Final[ContextVar[tuple[anyio.CancelScope, ...]]] = ContextVar(
+    "effectmcp_deadlines", default=()
+)
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Stop the clocks of all deadlines: the time is the user's, and not the server's."""
+    began = anyio.current_time()
+    left = [(scope, scope.deadline - began) for scope in _RUNNING.get()]
+    for scope, _ in left:
+        scope.deadline = math.inf
+    try:
+        yield
+    finally:
+        now = anyio.current_time()
+        for scope, seconds in left:
+            scope.deadline = now + seconds
 
 
 class Room:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from itertools import count
 from typing import Any, Final, Self, TypeVar
 
 import anyio
@@ -12,6 +13,11 @@ import httpx2
 from attrs import define
 
 from ..errors import UsageError
+from ..fetching.requests import FetchError
+from ..oauth.login import Refused
+from ..oauth.session import LoginSession, Signed
+from ..oauth.settings import OAuth
+from ..oauth.tokens import OAuthError
 from ..protocol.headers import HeaderMismatch
 from ..protocol.jsonrpc import (
     INVALID_PARAMS,
@@ -22,7 +28,8 @@ from ..protocol.jsonrpc import (
 )
 from ..protocol.meta import UNSUPPORTED_VERSION
 from ..protocol.modern import MISSING_CAPABILITY
-from .channels import ChannelError, Frame, Hear, Refusal, SessionEnded
+from .channels import ChannelError, Frame, Hear, LoginFailed, Refusal, SessionEnded
+from .deadlines import paused
 from .events import events
 from .limits import LONGEST, read_message
 
@@ -56,7 +63,8 @@ class OverHttp:
 
     Args:
         url: The URL of the server.
-        headers: Headers of every request, such as `Authorization`.
+        headers: Headers of every request.
+        auth: How to log in, if the server wants it.
         http: Your own HTTP client, which stays open when the channel is closed.
     """
 
@@ -68,9 +76,15 @@ class OverHttp:
         url: str,
         *,
         headers: Mapping[str, str] | None = None,
+        auth: OAuth | None = None,
         http: httpx2.AsyncClient | None = None,
     ) -> None:
         self._url = url
+        if auth is not None and "authorization" in map(str.lower, headers or ()):
+            raise UsageError(
+                "OverHttp(auth=...) sends Authorization: leave it out of headers="
+            )
+        self._login = None if auth is None else LoginSession(auth, url)
         self._headers = {
             **(headers or {}),
             "Content-Type": "application/json",
@@ -164,13 +178,38 @@ class OverHttp:
         else:
             content = encode(message)
         try:
-            async with self._http.stream(
-                method, self._url, content=content, headers=headers
-            ) as response:
-                yield response
+            if self._login is None:
+                async with self._http.stream(
+                    method, self._url, content=content, headers=headers
+                ) as response:
+                    yield response
+                return
+            for number in count():
+                signed = await self._sign(self._login, method)
+                async with self._http.stream(
+                    method,
+                    self._url,
+                    content=content,
+                    headers={**headers, **signed.headers},
+                ) as response:
+                    refused = self._login.read(response.status_code, response.headers)
+                    if refused is None or number >= self._login.attempts:
+                        yield response
+                        return
+                await self._log_in(self._login, refused, signed, number)
         except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
             words = str(exc) or type(exc).__name__
             raise ChannelError(f"{self._url} cannot be reached: {words}") from exc
+
+    async def _sign(self, login: LoginSession, method: str) -> Signed:
+        with paused(), _reported():
+            return await login.sign(method)
+
+    async def _log_in(
+        self, login: LoginSession, refused: Refused, signed: Signed, number: int
+    ) -> None:
+        with paused(), _reported():
+            await login.recover(refused, signed, number)
 
     async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
         """Post a notification or a response."""
@@ -198,6 +237,17 @@ class OverHttp:
             await anyio.sleep(place.next_pause())
             if place.id:
                 last = {"Last-Event-ID": place.id}
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Report that there is no token as an error of the channel."""
+    try:
+        yield
+    except OAuthError as exc:
+        raise LoginFailed(exc.problem, exc.code) from exc
+    except FetchError as exc:
+        raise LoginFailed(f"the login failed at {exc}") from exc
 
 
 @define

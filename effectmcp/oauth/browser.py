@@ -1,0 +1,170 @@
+"""Show the login page in the user's browser, and wait on a loopback port for the answer.
+
+(RFC 8252, section 7.3.) Only the answer to this login is taken: whoever else asks the port,
+such as a page of another origin, gets 404 and learns nothing. Nothing is redirected.
+"""
+
+from __future__ import annotations
+
+import hmac
+import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from ..errors import UsageError
+from ..logs import logger_for
+
+__all__ = ["Browser"]
+
+logger = logger_for("effectmcp.oauth")
+
+_HOST: Final = "127.0.0.1"
+_PATH: Final = "/callback"
+
+#: Bytes of a request, and seconds until it has arrived.
+_LONGEST: Final = 16 * 1024
+_TIME: Final = 10.0
+
+#: Connections at once.
+_MOST: Final = 16
+
+
+class Browser:
+    """Opens the user's browser for a login.
+
+    Args:
+        open_url: Opens a URL; `None` to only show it.
+        show: Called with the URL, for a user whose browser does not open.
+        port: The port to wait on; 0 for any free port.
+    """
+
+    def __init__(
+        self,
+        *,
+        open_url: Callable[[str], object] | None = webbrowser.open,
+        show: Callable[[str], object] | None = None,
+        port: int = 0,
+    ) -> None:
+        self._open = open_url
+        self._show = show
+        self._port = port
+        self._listener: anyio.abc.SocketListener | None = None
+        self._uri = ""
+
+    async def redirect_uri(self, preferred: str | None) -> str:
+        """Start to wait; return where the page is to return to.
+
+        Raises:
+            UsageError: If the port is taken.
+        """
+        await self.close()
+        port, is_fixed = self._port, self._port != 0
+        if preferred is not None and not is_fixed:
+            parts = urlsplit(preferred)
+            if parts.hostname == _HOST and parts.path == _PATH and parts.port:
+                port = parts.port
+        try:
+            self._listener = await _listen(port)
+        except OSError as exc:
+            if is_fixed:
+                raise UsageError(f"the port {port} cannot be used: {exc}") from None
+            self._listener = await _listen(0)
+        bound = self._listener.extra(anyio.abc.SocketAttribute.local_port)
+        self._uri = f"http://{_HOST}:{bound}{_PATH}"
+        return self._uri
+
+    async def visit(self, url: str, state: str) -> str:
+        """Show a page; return the URL that the user was sent back to."""
+        listener = self._listener
+        assert listener is not None  # `redirect_uri` comes first
+        if self._show is not None:
+            self._show(url)
+        came: list[str] = []
+        places = anyio.Semaphore(_MOST)
+        async with anyio.create_task_group() as group:
+
+            async def serve(stream: anyio.abc.SocketStream) -> None:
+                async with stream, places:
+                    with anyio.move_on_after(_TIME), suppress(*_GONE):
+                        target = await _target(stream)
+                        is_ours = self._is_ours(target, state)
+                        await stream.send(_DONE if is_ours else _UNKNOWN)
+                        if is_ours:
+                            came.append(f"{self._uri}?{urlsplit(target).query}")
+                            group.cancel_scope.cancel()
+
+            if self._open is not None:
+                group.start_soon(self._open_page, url)
+            await listener.serve(serve, task_group=group)
+        return came[0]
+
+    async def _open_page(self, url: str) -> None:
+        assert self._open is not None
+        try:
+            # It may start a program, and wait for it.
+            await anyio.to_thread.run_sync(self._open, url, abandon_on_cancel=True)
+        except Exception as exc:
+            logger.warning("no browser was opened: %s", exc)
+
+    def _is_ours(self, target: str, state: str) -> bool:
+        parts = urlsplit(target)
+        if parts.path != _PATH:
+            return False
+        states = parse_qs(parts.query, max_num_fields=50).get("state", [])
+        return len(states) == 1 and hmac.compare_digest(
+            states[0].encode("utf-8", "replace"), state.encode()
+        )
+
+    async def close(self) -> None:
+        """Stop waiting."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.aclose()
+
+
+async def _listen(port: int) -> anyio.abc.SocketListener:
+    found: Any = await anyio.create_tcp_listener(local_host=_HOST, local_port=port)
+    listener: anyio.abc.SocketListener = found.listeners[0]
+    return listener
+
+
+async def _target(stream: anyio.abc.SocketStream) -> str:
+    """Return the target of a GET request; empty for any other one."""
+    data = b""
+    while b"\r\n\r\n" not in data and len(data) < _LONGEST:
+        data += await stream.receive()
+    method, _, rest = data.partition(b" ")
+    target, _, version = rest.partition(b" ")
+    if method != b"GET" or not version.startswith(b"HTTP/1."):
+        return ""
+    try:
+        text = target.decode("ascii")
+        urlsplit(text)
+        parse_qs(urlsplit(text).query, max_num_fields=50)
+    except ValueError:
+        return ""
+    return text
+
+
+_GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
+
+
+def _page(status: str, text: str) -> bytes:
+    body = f"<!doctype html><meta charset=utf-8><title>effectmcp</title><p>{text}"
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n"
+        f"Content-Length: {len(body.encode())}\r\nCache-Control: no-store\r\n"
+        "Content-Security-Policy: default-src 'none'\r\nReferrer-Policy: no-referrer\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return (head + body).encode()
+
+
+_DONE: Final = _page("200 OK", "You can close this page, and go on in the terminal.")
+_UNKNOWN: Final = _page("404 Not Found", "There is nothing here.")

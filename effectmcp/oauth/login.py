@@ -1,0 +1,304 @@
+"""A login as a generator of requests: any loop and any HTTP library can play it. No I/O.
+
+    login = Login(OAuth(...), url)
+    headers = login.sign("POST")                     for each request
+    refusal = login.read(status, headers)            of each response; None: it is no refusal
+    flow = login.recover(refusal)                    yields Fetch, Redirect and Visit
+
+After a flow has ended, the same request is sent again, with new headers. Which flow it is:
+
+    refusal                       what is done
+    ----------------------------  -------------------------------------------------------
+    401, a nonce is wanted        nothing: the next proof has it
+    401, with a refresh token     refresh; if that fails, log in
+    401                           log in
+    403 insufficient_scope        log in, for the scopes so far and those that are missing
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import evolve, frozen
+
+from ..errors import UsageError
+from ..protocol.authorization import INSUFFICIENT_SCOPE, Challenge, read_challenges
+from .discovery import Found, discover, scopes_of
+from .grants import (
+    Asking,
+    Flow,
+    Redirect,
+    Visit,
+    code_grant,
+    credentials_grant,
+    granted,
+    hear_nonce,
+    origin_of,
+    refresh_grant,
+)
+from .proofs import ALGORITHM, new_key, proof
+from .registration import Registration, chosen, register
+from .settings import ClientCredentials, CodeGrant, OAuth
+from .tokens import Kept, OAuthError, Tokens, printable
+
+__all__ = ["Login", "Redirect", "Refused", "Visit"]
+
+#: Seconds before it expires that a token is renewed.
+_EARLY = 10.0
+
+
+@frozen(kw_only=True)
+class Refused:
+    """How a server refused a request.
+
+    Attributes:
+        status: The status.
+        challenge: What it wants; `None` if it did not say.
+        scopes: The scopes that it wants; `None` if it did not say.
+        wants_nonce: Whether it only wants a nonce in the proof.
+    """
+
+    status: int
+    challenge: Challenge | None = None
+    scopes: tuple[str, ...] | None = None
+    wants_nonce: bool = False
+
+
+def _random_text() -> str:
+    return secrets.token_urlsafe(48)
+
+
+class Login:
+    """The login of one client at one server.
+
+    Args:
+        settings: Who the client is.
+        url: The URL of the server.
+        clock: Returns the seconds since 1970.
+        new_text: Returns a new random text, of 43 to 128 characters.
+
+    Attributes:
+        kept: What a store keeps.
+    """
+
+    def __init__(
+        self,
+        settings: OAuth,
+        url: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        new_text: Callable[[], str] = _random_text,
+    ) -> None:
+        self._settings = settings
+        self._url = url
+        self._clock = clock
+        self._new_text = new_text
+        self._nonces: dict[str, str] = {}
+        self.kept = Kept()
+
+    # ---- each request ----
+
+    def sign(self, method: str) -> dict[str, str]:
+        """Return the headers of a request; none before the login."""
+        tokens = self.kept.tokens
+        if tokens is None:
+            return {}
+        headers = {"Authorization": f"{tokens.scheme} {tokens.access}"}
+        if tokens.scheme == "DPoP" and tokens.proof_key is not None:
+            headers["DPoP"] = proof(
+                tokens.proof_key,
+                method,
+                self._url,
+                now=self._clock(),
+                id_=self._new_text(),
+                nonce=self._nonces.get(origin_of(self._url)),
+                token=tokens.access,
+            )
+        return headers
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the token has expired, and could be renewed."""
+        tokens = self.kept.tokens
+        return (
+            tokens is not None
+            and tokens.refresh is not None
+            and tokens.expires is not None
+            and self._clock() >= tokens.expires - _EARLY
+        )
+
+    def read(self, status: int, headers: Mapping[str, str]) -> Refused | None:
+        """Return how a response refuses a request; `None` if it does not.
+
+        Args:
+            status: The status of the response.
+            headers: Its headers, by lower-cased name.
+        """
+        hear_nonce(self._nonces, self._url, headers)
+        if status not in (401, 403):
+            return None
+        given = read_challenges(headers.get("www-authenticate", ""))
+        ours = [one for one in given if one.scheme in ("bearer", "dpop")]
+        if given and not ours:
+            return None  # it wants something else, such as a password
+        # One that names the metadata says more.
+        ours.sort(key=lambda one: "resource_metadata" not in one.parameters)
+        found = ours[0] if ours else None
+        error = None if found is None else found.parameters.get("error")
+        if status == 403 and error != INSUFFICIENT_SCOPE:
+            return None
+        scope = None if found is None else found.parameters.get("scope")
+        tokens = self.kept.tokens
+        return Refused(
+            status=status,
+            challenge=found,
+            scopes=scopes_of(scope),
+            wants_nonce=error == "use_dpop_nonce"
+            and tokens is not None
+            and tokens.scheme == "DPoP"
+            and "dpop-nonce" in headers,
+        )
+
+    # ---- logging in ----
+
+    def recover(self, refused: Refused, *, is_first: bool = True) -> Flow[None]:
+        """Do what a refusal asks for; then the request is sent again.
+
+        Args:
+            refused: The refusal.
+            is_first: Whether it is the first of this request.
+
+        Raises:
+            OAuthError: If there is no token.
+            FetchError: If a server cannot be reached.
+        """
+        if refused.wants_nonce and is_first:
+            return
+        found = yield from discover(self._url, refused.challenge, self._known())
+        tokens = self.kept.tokens
+        if tokens is not None and tokens.issuer != found.issuer:
+            tokens = None  # the server trusts another one now
+        if refused.status == 401 and is_first and tokens is not None:
+            if (yield from self._refresh(found, tokens)):
+                return
+        scopes = self._scopes(found, refused, tokens)
+        self._keep(tokens=(yield from self._log_in(found, scopes, tokens)))
+
+    def renew(self) -> Flow[None]:
+        """Renew a token that has expired; if that fails, the server will refuse it."""
+        tokens = self.kept.tokens
+        if tokens is not None:
+            found = yield from discover(self._url, None, self._known())
+            if tokens.issuer == found.issuer:
+                yield from self._refresh(found, tokens)
+
+    def _known(self) -> list[str]:
+        """Return the authorization servers that the client knows."""
+        registration, tokens = self._settings.registration, self.kept.tokens
+        given = None if registration is None else registration.issuer
+        named = [given, None if tokens is None else tokens.issuer, *self.kept.clients]
+        return [one for one in named if one is not None]
+
+    def _keep(self, **changes: Any) -> None:
+        self.kept = evolve(self.kept, **changes)
+
+    def _scopes(
+        self, found: Found, refused: Refused, tokens: Tokens | None
+    ) -> tuple[str, ...]:
+        """Return what to ask for (2026-07-28, Scope Selection Strategy, Step-Up)."""
+        needed = refused.scopes
+        if needed is None and refused.status == 401:
+            needed = found.scopes
+        wanted = {*self._settings.scopes, *(needed or ())}
+        if tokens is not None:
+            wanted |= set(tokens.scopes)
+        offered = scopes_of(found.metadata.get("scopes_supported")) or ()
+        if wanted and isinstance(self._settings.grant, CodeGrant):
+            # (2026-07-28, Refresh Tokens.)
+            wanted |= {"offline_access"} & set(offered)
+        return tuple(sorted(wanted))
+
+    def _proof_key(
+        self, found: Found, tokens: Tokens | None
+    ) -> Mapping[str, Any] | None:
+        wish = self._settings.proofs
+        if wish == "never" or (wish == "wanted" and not found.wants_proofs):
+            return None
+        listed = found.metadata.get("dpop_signing_alg_values_supported")
+        if isinstance(listed, list) and ALGORITHM not in listed:
+            raise OAuthError(
+                f"{printable(found.issuer)} takes no proofs (DPoP) signed with {ALGORITHM}"
+            )
+        if tokens is not None and tokens.proof_key is not None:
+            return tokens.proof_key
+        return new_key()
+
+    def _asking(
+        self,
+        found: Found,
+        registration: Registration,
+        scopes: tuple[str, ...],
+        proof_key: Mapping[str, Any] | None,
+    ) -> Asking:
+        return Asking(
+            found=found,
+            near=self._url,
+            registration=registration,
+            scopes=scopes,
+            proof_key=proof_key,
+            nonces=self._nonces,
+            clock=self._clock,
+            new_text=self._new_text,
+        )
+
+    def _chosen(self, found: Found) -> Registration | None:
+        return chosen(self._settings, found.issuer, found.metadata, self.kept.clients)
+
+    def _refresh(self, found: Found, tokens: Tokens) -> Flow[bool]:
+        """Return whether a refresh token got a new token."""
+        registration = self._chosen(found)
+        if tokens.refresh is None or registration is None:
+            return False
+        asking = self._asking(found, registration, tokens.scopes, tokens.proof_key)
+        try:
+            renewed = yield from refresh_grant(asking, tokens.refresh)
+        except OAuthError:
+            self._keep(tokens=evolve(tokens, refresh=None))
+            return False
+        self._keep(tokens=renewed)
+        return True
+
+    def _log_in(
+        self, found: Found, scopes: tuple[str, ...], tokens: Tokens | None
+    ) -> Flow[Tokens]:
+        grant, registration = self._settings.grant, self._chosen(found)
+        proof_key = self._proof_key(found, tokens)
+        if isinstance(grant, CodeGrant):
+            preferred = None if registration is None else registration.redirect_uri
+            redirect_uri: str = yield Redirect(preferred)
+            if registration is None or preferred not in (None, redirect_uri):
+                if self._settings.registration is not None:
+                    raise UsageError(
+                        f"the client is registered to return to {preferred}, and the page"
+                        f" would return to {redirect_uri}"
+                    )
+                registration = yield from register(
+                    self._settings,
+                    found.issuer,
+                    found.metadata,
+                    redirect_uri,
+                    near=self._url,
+                )
+                clients = {**self.kept.clients, found.issuer: registration.to_json()}
+                self._keep(clients=clients)
+            asking = self._asking(found, registration, scopes, proof_key)
+            return (yield from code_grant(asking, redirect_uri))
+        if registration is None:
+            registration = Registration(client_id="", method="none")
+        asking = self._asking(found, registration, scopes, proof_key)
+        if isinstance(grant, ClientCredentials):
+            return (yield from credentials_grant(asking))
+        return (yield from granted(asking, grant))

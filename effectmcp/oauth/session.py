@@ -1,0 +1,177 @@
+"""Play a login on an event loop: once for all calls that need it, and for all processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from attrs import define, field, frozen
+
+from ..errors import EffectMCPError
+from ..fetching.requests import Fetch
+from ..fetching.sending import Sender
+from .grants import Flow, Redirect
+from .login import Login, Refused
+from .settings import OAuth
+from .tokens import Kept
+
+__all__ = ["LoginSession", "Signed"]
+
+#: Seconds until a store is asked again whether another process has logged in.
+_PAUSE = 0.1
+
+
+@frozen
+class Signed:
+    """The headers of one request.
+
+    Attributes:
+        headers: The headers.
+        version: The version of the tokens.
+    """
+
+    headers: Mapping[str, str] = field(repr=False)
+    version: int
+
+
+@define(eq=False)
+class _Failed:
+    """The last login, which failed."""
+
+    number: int
+    error: EffectMCPError
+
+
+class LoginSession:
+    """The login of one channel.
+
+    Args:
+        settings: Who the client is.
+        url: The URL of the server.
+    """
+
+    def __init__(self, settings: OAuth, url: str) -> None:
+        self._settings = settings
+        self._url = url
+        self._login = Login(settings, url)
+        self._send = Sender()
+        self._lock = anyio.Lock()
+        self._is_loaded = False
+        #: Changes with the tokens.
+        self._version = 0
+        #: How often a login was tried.
+        self._tries = 0
+        self._failed: _Failed | None = None
+
+    async def sign(self, method: str) -> Signed:
+        """Return the headers of a request; a token that has expired is renewed first."""
+        if not self._is_loaded:
+            async with self._lock:
+                if not self._is_loaded:
+                    await self._load()
+                    self._is_loaded = True
+        if self._login.is_old:
+            async with self._lock:
+                if self._login.is_old:
+                    await self._alone(self._login.renew())
+        return Signed(self._login.sign(method), self._version)
+
+    def read(self, status: int, headers: Mapping[str, str]) -> Refused | None:
+        """Return how a response refuses a request; `None` if it does not."""
+        return self._login.read(status, headers)
+
+    @property
+    def attempts(self) -> int:
+        """How often one request may lead to a login."""
+        return self._settings.attempts
+
+    async def recover(self, refused: Refused, signed: Signed, number: int) -> None:
+        """Log in, unless another call has done it meanwhile.
+
+        Args:
+            refused: The refusal.
+            signed: The headers that were refused.
+            number: How often the request was refused before.
+
+        Raises:
+            EffectMCPError: If there is no token: `OAuthError`, `FetchError`, `UsageError`.
+        """
+        tries = self._tries
+        async with self._lock:
+            if self._version != signed.version:
+                return
+            failed = self._failed
+            if failed is not None and failed.number > tries:
+                raise failed.error  # the user has just declined: do not ask again
+            self._tries += 1
+            flow = self._login.recover(refused, is_first=number == 0)
+            try:
+                await self._alone(flow)
+            except EffectMCPError as exc:
+                self._failed = _Failed(self._tries, exc)
+                raise
+
+    async def _alone(self, flow: Flow[None]) -> None:
+        """Play a flow while no other process does; take the tokens of one that has."""
+        store, before = self._settings.store, self._login.kept.tokens
+        # No event reaches this process from another one.
+        while not await anyio.to_thread.run_sync(store.try_lock, self._url):  # noqa: ASYNC110  # see above
+            await anyio.sleep(_PAUSE)
+        try:
+            await self._load()
+            if self._login.kept.tokens in (None, before):
+                try:
+                    await self._play(flow)
+                finally:
+                    # Also after a failure: a registration is worth keeping.
+                    with anyio.CancelScope(shield=True):
+                        await self._save()
+        finally:
+            flow.close()
+            if self._login.kept.tokens != before:
+                self._version += 1
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(store.unlock, self._url)
+
+    async def _play(self, flow: Flow[None]) -> None:
+        visitor = self._settings.visitor
+        answer: Any = None
+        try:
+            request = next(flow)
+            while True:
+                try:
+                    if isinstance(request, Fetch):
+                        answer = await self._send(request)
+                    else:
+                        assert visitor is not None  # `OAuth` has checked it
+                        if isinstance(request, Redirect):
+                            answer = await visitor.redirect_uri(request.preferred)
+                        else:
+                            answer = await visitor.visit(request.url, request.state)
+                except EffectMCPError as exc:
+                    request = flow.throw(exc)
+                else:
+                    request = flow.send(answer)
+        except StopIteration:
+            pass
+        finally:
+            if visitor is not None:
+                with anyio.CancelScope(shield=True):
+                    await visitor.close()
+
+    async def _load(self) -> None:
+        load = partial(self._settings.store.load, self._url)
+        text = await anyio.to_thread.run_sync(load)
+        try:
+            kept = Kept.from_json(None if text is None else json.loads(text))
+        except ValueError:
+            kept = Kept()
+        self._login.kept = kept
+
+    async def _save(self) -> None:
+        text = json.dumps(self._login.kept.to_json())
+        await anyio.to_thread.run_sync(self._settings.store.save, self._url, text)

@@ -1,0 +1,166 @@
+"""Tokens, and what is kept with them. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, Self, TypeAlias
+
+from attrs import asdict, field, frozen
+
+from ..canonical import JSON
+from ..errors import EffectMCPError
+
+__all__ = ["Kept", "OAuthError", "Scheme", "Tokens", "printable"]
+
+#: Characters of a stranger's text in a message.
+_SAID: Final = 300
+
+#: How a token is sent.
+Scheme: TypeAlias = Literal["Bearer", "DPoP"]
+
+#: What headers may carry (RFC 6750, section 2.1), and longer than any token in use.
+_TOKEN: Final = re.compile(r"[!-~]{1,65536}")
+
+
+def printable(text: object) -> str:
+    """Return a stranger's text for a message: short, and without control characters."""
+    shown = text if isinstance(text, str) else repr(text)
+    return "".join(one if one.isprintable() else "?" for one in shown[:_SAID])
+
+
+class OAuthError(EffectMCPError):
+    """Raised if a client cannot get a token.
+
+    Attributes:
+        problem: What went wrong, and what to do.
+        code: The error code of the authorization server (RFC 6749, section 5.2), such as
+            `access_denied`; `None` if it is not from there.
+    """
+
+    def __init__(self, problem: str, code: str | None = None) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.code = code
+
+    def __str__(self) -> str:
+        return self.problem
+
+
+def _texts(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(texts)
+
+
+@frozen(kw_only=True)
+class Tokens:
+    """The tokens for one server.
+
+    Attributes:
+        access: The access token.
+        issuer: The authorization server that issued it.
+        scheme: How it is sent.
+        refresh: The token that gets a new one; `None` for none.
+        expires: When the access token expires, in seconds since 1970; `None` if unknown.
+        scopes: The scopes that were asked for and granted.
+        proof_key: The private key, as a JWK, that the token is bound to.
+    """
+
+    access: str = field(repr=False)
+    issuer: str
+    scheme: Scheme = "Bearer"
+    refresh: str | None = field(default=None, repr=False)
+    expires: float | None = None
+    scopes: tuple[str, ...] = field(default=(), converter=_texts)
+    proof_key: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_response(
+        cls,
+        found: Mapping[str, JSON],
+        *,
+        issuer: str,
+        asked: tuple[str, ...],
+        now: float,
+        proof_key: Mapping[str, Any] | None,
+        refresh: str | None = None,
+    ) -> Self:
+        """Return the tokens in a response (RFC 6749, section 5.1).
+
+        Args:
+            found: The response.
+            issuer: Who sent it.
+            asked: The scopes that were asked for.
+            now: The seconds since 1970.
+            proof_key: The key that was proved, if any.
+            refresh: The refresh token so far: a response may leave it as it is.
+
+        Raises:
+            OAuthError: If it has no token that can be used.
+        """
+        access, type_ = found.get("access_token"), found.get("token_type")
+        if not isinstance(access, str) or not _TOKEN.fullmatch(access):
+            raise OAuthError(f"{printable(issuer)} sent no access token")
+        kind = type_.lower() if isinstance(type_, str) else ""
+        if kind not in ("bearer", "dpop"):
+            raise OAuthError(f"a token of the type {printable(type_)} cannot be used")
+        if kind == "dpop" and proof_key is None:
+            raise OAuthError("a token is bound to a key that this client did not prove")
+        seconds = found.get("expires_in")
+        expires = None
+        if isinstance(seconds, (int, float)) and not isinstance(seconds, bool):
+            expires = now + min(max(float(seconds), 0.0), _LONGEST)
+        granted = found.get("scope")
+        scopes = set(asked)
+        if isinstance(granted, str):
+            scopes |= set(granted.split())
+        renewed = found.get("refresh_token")
+        return cls(
+            access=access,
+            issuer=issuer,
+            # A server that ignores proofs sends bearer tokens.
+            scheme="DPoP" if kind == "dpop" else "Bearer",
+            refresh=renewed if isinstance(renewed, str) and renewed else refresh,
+            expires=expires,
+            scopes=sorted(scopes),
+            proof_key=proof_key if kind == "dpop" else None,
+        )
+
+
+#: Seconds that a token may last by its own words.
+_LONGEST: Final = 10 * 365 * 86_400.0
+
+
+@frozen(kw_only=True)
+class Kept:
+    """What a store keeps for one server.
+
+    Attributes:
+        tokens: The tokens; `None` for none.
+        clients: By authorization server: the client's registration there, as JSON.
+    """
+
+    tokens: Tokens | None = None
+    clients: Mapping[str, Mapping[str, JSON]] = field(factory=dict)
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return it as JSON."""
+        tokens = None if self.tokens is None else asdict(self.tokens)
+        if tokens is not None:
+            tokens["scopes"] = list(tokens["scopes"])
+        return {"format": 1, "tokens": tokens, "clients": dict(self.clients)}
+
+    @classmethod
+    def from_json(cls, found: object) -> Kept:
+        """Return what `to_json` made of it; nothing, if it is something else."""
+        if not isinstance(found, dict) or found.get("format") != 1:
+            return cls()
+        tokens, clients = found.get("tokens"), found.get("clients") or {}
+        try:
+            return cls(
+                tokens=None if tokens is None else Tokens(**tokens),
+                clients={
+                    name: one for name, one in clients.items() if isinstance(one, dict)
+                },
+            )
+        except (TypeError, AttributeError):
+            return cls()
