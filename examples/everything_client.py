@@ -14,10 +14,25 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import httpx2
 import trio
 
 from effectmcp import Root
-from effectmcp.client import Client, Form, OverHttp, Sampling
+from effectmcp.client import (
+    Client,
+    Form,
+    LoginFailed,
+    OverHttp,
+    Sampling,
+)
+from effectmcp.oauth import (
+    ClientCredentials,
+    IdentityAssertion,
+    OAuth,
+    Registration,
+    WorkloadAssertion,
+)
+from effectmcp.oauth.settings import Grant
 
 Scenario = Callable[[Client, Mapping[str, Any]], Awaitable[None]]
 
@@ -100,6 +115,77 @@ async def call_what_breaks_off(client: Client, context: Mapping[str, Any]) -> No
     await client.call_tool("test_reconnection")
 
 
+async def call_the_first(client: Client, context: Mapping[str, Any]) -> None:
+    """List the tools, and call the first one, after the login that this takes."""
+    tools = await client.list_tools()
+    await client.call_tool(tools[0]["name"])
+
+
+async def be_careful(client: Client, context: Mapping[str, Any]) -> None:
+    """Notice that the login would not be safe, or can never be enough."""
+    try:
+        await call_the_first(client, context)
+    except LoginFailed as exc:
+        print(exc)
+    else:
+        raise AssertionError("it logged in")
+
+
+class Robot:
+    """A user who agrees to everything, and a browser that shows nothing."""
+
+    async def redirect_uri(self, preferred: str | None) -> str:
+        """Return where the page is to return to; nobody waits there."""
+        return preferred or "http://127.0.0.1:47319/callback"
+
+    async def visit(self, url: str, state: str) -> str:
+        """Return where the page redirects to."""
+        async with httpx2.AsyncClient() as browser:
+            response = await browser.get(url, follow_redirects=False)
+        return str(response.headers["location"])
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+def login(scenario: str, context: Mapping[str, Any]) -> OAuth:
+    """Return how to log in, in a scenario."""
+    if not context.get("client_id"):
+        document = "https://conformance-test.local/client-metadata.json"
+        return OAuth(visitor=Robot(), metadata_url=document)
+    registration = Registration(
+        client_id=context["client_id"],
+        client_secret=context.get("client_secret"),
+        private_key=context.get("private_key_pem"),
+        algorithm=context.get("signing_algorithm", "ES256"),
+        issuer=context.get("issuer"),
+    )
+    if "idp_id_token" in context:
+        grant: Grant = IdentityAssertion(
+            id_token=context["idp_id_token"],
+            token_endpoint=context["idp_token_endpoint"],
+            client_id=context["idp_client_id"],
+        )
+    elif "valid_jwt" in context:
+        grant = WorkloadAssertion(assertion=context["valid_jwt"])
+    elif scenario.startswith("auth/client-credentials"):
+        grant = ClientCredentials()
+    else:
+        return OAuth(visitor=Robot(), registration=registration)
+    return OAuth(grant=grant, registration=registration)
+
+
+#: Logins that must fail: of another issuer or resource, or never enough.
+CAREFUL = (
+    "auth/resource-mismatch",
+    "auth/metadata-issuer-mismatch",
+    "auth/iss-supported-missing",
+    "auth/iss-wrong-issuer",
+    "auth/iss-unexpected",
+    "auth/iss-normalized",
+    "auth/scope-retry-limit",
+)
+
 SCENARIOS: dict[str, Scenario] = {
     "tools_call": call_add_numbers,
     "elicitation-sep1034-client-defaults": call_what_asks,
@@ -114,10 +200,13 @@ SCENARIOS: dict[str, Scenario] = {
 
 async def main(url: str) -> None:
     """Play the scenario; by default, list the tools."""
-    scenario = SCENARIOS.get(os.environ.get("MCP_CONFORMANCE_SCENARIO", ""), list_tools)
+    name = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
+    scenario = SCENARIOS.get(name, list_tools)
+    if name.startswith("auth/"):
+        scenario = be_careful if name in CAREFUL else call_the_first
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     async with Client(
-        OverHttp(url),
+        OverHttp(url, auth=login(name, context)),
         elicit=fill_in,
         open_url=lambda link: True,
         sample=write,

@@ -17,7 +17,7 @@ from ..fetching.requests import FetchError
 from ..oauth.login import Refused
 from ..oauth.session import LoginSession, Signed
 from ..oauth.settings import OAuth
-from ..oauth.tokens import OAuthError
+from ..oauth.tokens import OAuthError, printable
 from ..protocol.headers import HeaderMismatch
 from ..protocol.jsonrpc import (
     INVALID_PARAMS,
@@ -193,9 +193,15 @@ class OverHttp:
                     headers={**headers, **signed.headers},
                 ) as response:
                     refused = self._login.read(response.status_code, response.headers)
-                    if refused is None or number >= self._login.attempts:
+                    if refused is None:
                         yield response
                         return
+                if number >= self._login.attempts:
+                    wanted = " ".join(refused.scopes or ())
+                    raise LoginFailed(
+                        f"{self._url} does not accept the token, after {number} logins"
+                        + (f"; it wants {printable(wanted)}" if wanted else "")
+                    )
                 await self._log_in(self._login, refused, signed, number)
         except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
             words = str(exc) or type(exc).__name__
@@ -334,7 +340,9 @@ async def _response(
     if type_ == "application/json":
         with suppress(ChannelError):
             found_ = _message(data)
-            if "result" in found_ or "error" in found_:
+            # Others answer in their own words, too, such as {"error": "unauthorized"}.
+            is_error = response.is_success or isinstance(found_.get("error"), dict)
+            if "result" in found_ or ("error" in found_ and is_error):
                 frame = found_
     if response.status_code in _OF_OTHER_ERAS and not _is_modern(frame):
         raise Refusal(_words(response), frame)

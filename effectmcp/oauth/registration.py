@@ -218,7 +218,7 @@ def register(
         # This client has no key that a server could know.
         able = [one for one in _METHODS if one in listed and one != "private_key_jwt"]
         if able:
-            wanted["token_endpoint_auth_method"] = able[0]
+            wanted[_METHOD] = able[0]
     response = yield Fetch(
         url=endpoint,
         near=near,
@@ -230,7 +230,9 @@ def register(
     client_id = found.get("client_id")
     if response.status not in (200, 201) or not isinstance(client_id, str):
         raise refused("the client was not registered", response, found)
-    secret, method = found.get("client_secret"), found.get("token_endpoint_auth_method")
+    secret = found.get("client_secret")
+    # A server that does not say has taken what was asked for.
+    method = found.get(_METHOD, wanted.get(_METHOD))
     return Registration(
         client_id=client_id,
         client_secret=secret if isinstance(secret, str) else None,
@@ -238,6 +240,9 @@ def register(
         method=method if method in _METHODS else None,
         redirect_uri=redirect_uri,
     )
+
+
+_METHOD: Final = "token_endpoint_auth_method"
 
 
 def read_json(response: Fetched) -> dict[str, JSON]:

@@ -19,14 +19,49 @@ from typing import Final
 
 from .suite import HERE, REVISION, SCENARIO_TIME, Suite, Verdict, judge
 
-__all__ = ["LEGACY_SCENARIOS", "SCENARIOS", "UNSCORED", "judge_client", "play"]
+__all__ = [
+    "EXTENSIONS",
+    "LEGACY_SCENARIOS",
+    "SCENARIOS",
+    "UNSCORED",
+    "judge_client",
+    "play",
+]
 
 CLIENT: Final = HERE.parents[1] / "examples" / "everything_client.py"
 
 #: The suite runs this scenario without scoring it: it is newer than the release.
 UNSCORED: Final = ("json-schema-2020-12-preservation",)
 
-#: The scenarios of a client that needs no authorization.
+#: The logins of both revisions.
+_LOGINS: Final = (
+    "auth/metadata-default",
+    "auth/metadata-var1",
+    "auth/metadata-var2",
+    "auth/metadata-var3",
+    "auth/basic-cimd",
+    "auth/scope-from-www-authenticate",
+    "auth/scope-from-scopes-supported",
+    "auth/scope-omitted-when-undefined",
+    "auth/scope-step-up",
+    "auth/scope-retry-limit",
+    "auth/token-endpoint-auth-basic",
+    "auth/token-endpoint-auth-post",
+    "auth/token-endpoint-auth-none",
+    "auth/pre-registration",
+)
+
+#: The extensions, which the suite runs without scoring them, as they are optional.
+EXTENSIONS: Final = (
+    "auth/client-credentials-jwt",
+    "auth/client-credentials-basic",
+    "auth/enterprise-managed-authorization",
+    "auth/dpop",
+    "auth/dpop-nonce",
+    "auth/wif-jwt-bearer",
+)
+
+#: The scenarios of a client.
 SCENARIOS: Final = (
     "tools_call",
     "request-metadata",
@@ -35,6 +70,19 @@ SCENARIOS: Final = (
     "http-custom-headers",
     "http-invalid-tool-headers",
     "json-schema-ref-no-deref",
+    *_LOGINS,
+    "auth/resource-mismatch",
+    "auth/offline-access-scope",
+    "auth/offline-access-not-supported",
+    "auth/authorization-server-migration",
+    "auth/iss-supported",
+    "auth/iss-not-advertised",
+    "auth/iss-supported-missing",
+    "auth/iss-wrong-issuer",
+    "auth/iss-unexpected",
+    "auth/iss-normalized",
+    "auth/metadata-issuer-mismatch",
+    *EXTENSIONS,
     *UNSCORED,
 )
 
@@ -44,6 +92,8 @@ LEGACY_SCENARIOS: Final = (
     "tools_call",
     "elicitation-sep1034-client-defaults",
     "sse-retry",
+    *_LOGINS,
+    *EXTENSIONS,
     *UNSCORED,
 )
 
@@ -71,7 +121,7 @@ def _play(
     suite: Suite, folder: Path, client: Path, name: str, revision: str
 ) -> Verdict:
     place = folder / name
-    place.mkdir()
+    place.mkdir(parents=True)
     runner = [sys.executable, str(HERE / "runner.py"), str(folder)]
     # The suite splits the command at spaces, and passes it to a shell joined by spaces.
     command = shlex.join([*runner, str(SCENARIO_TIME), str(client)])
@@ -96,7 +146,7 @@ def _play(
             check=False,
         )
     try:
-        (file,) = place.glob("*/checks.json")
+        (file,) = place.rglob("checks.json")
         checked = judge(json.loads(file.read_text("utf-8")))
     except ValueError:
         last = log.read_text("utf-8", "replace")[-400:]

@@ -1,4 +1,4 @@
-"""Every scenario that 2026-07-28 and 2025-11-25 require of a client without authorization."""
+"""Every scenario that 2026-07-28 and 2025-11-25 require of a client, and the extensions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .clients import LEGACY_SCENARIOS, SCENARIOS, UNSCORED, play
+from .clients import EXTENSIONS, LEGACY_SCENARIOS, SCENARIOS, UNSCORED, play
 from .suite import LEGACY, REVISION, Suite, Verdict, required_by
 
 pytestmark = pytest.mark.conformance
@@ -33,9 +33,7 @@ def test_these_are_all_scenarios_of_clients(
     suite: Suite, revision: str, scenarios: tuple[str, ...]
 ) -> None:
     required = required_by(suite, "client", revision)
-    assert {one for one in required if not one.startswith("auth/")} == (
-        {*scenarios} - {*UNSCORED}
-    )
+    assert {*required} == {*scenarios} - {*UNSCORED} - {*EXTENSIONS}
 
 
 def test_a_client_that_crashes_or_does_nothing_fails(
