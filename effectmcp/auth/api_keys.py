@@ -91,7 +91,8 @@ class APIKeys:
             self._load(self._path)
 
     def __str__(self) -> str:
-        return f"{len(self._keys)} API keys"
+        number = len(self._keys)
+        return f"{number} API key{'' if number == 1 else 's'}"
 
     def _load(self, path: Path) -> None:
         try:

@@ -28,6 +28,7 @@ from .channels import (
     loop_of,
 )
 from .given_answers import SamplingDeclined, answers_in, split
+from .login_options import add_login, oauth_of
 from .loop_option import add_loop
 from .output import say_error
 from .printing import DECLINED, ERROR, FAILED, UNWRITTEN, print_error, print_result
@@ -121,12 +122,15 @@ def add(parsers: Any) -> None:
         help="print all messages unchanged, including answers",
     )
     add_loop(parser)
+    add_login(parser)
     parser.set_defaults(run=_run, list="arguments")
 
 
 def _run(options: argparse.Namespace) -> int:
     with ending():
-        channel = channel_to(options.target, headers_of(options.header), options.loop)
+        headers = headers_of(options.header)
+        login = partial(oauth_of, options, headers, options.target)
+        channel = channel_to(options.target, headers, options.loop, login)
         loop = loop_of(channel)
         with interrupting(loop):
             return run(loop, partial(_call, options, channel))

@@ -10,7 +10,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..client.channels import Channel, Frame, Hear
 from ..engine.development import UnperformedEffectWarning
@@ -20,6 +20,9 @@ from ..server.loop_name import LoopName
 from ..server.target import load_app
 from ..transports.default_keys import VARIABLE, ensure_keys
 from .printable import json_text, printable
+
+if TYPE_CHECKING:
+    from ..oauth import OAuth
 
 __all__ = [
     "Raw",
@@ -38,6 +41,7 @@ def channel_to(
     target: str,
     headers: Mapping[str, str] | None = None,
     loop: LoopName | None = None,
+    login: Callable[[], OAuth | None] | None = None,
 ) -> Channel:
     """Return a channel to `target`.
 
@@ -46,6 +50,7 @@ def channel_to(
             command, which is started.
         headers: Headers to send with each request; only for a URL.
         loop: The loop to run the app on; `None` for the loop that it names.
+        login: Returns how to log in; only for a URL.
 
     Raises:
         UsageError: If the app does not exist, `target` is neither a URL nor a command,
@@ -62,7 +67,8 @@ def channel_to(
                 raise UsageError(
                     f"{target!r} is not a URL: write it in UTF-8"
                 ) from None
-            return OverHttp(target, headers=headers)
+            auth = None if login is None else login()
+            return OverHttp(target, headers=headers, auth=auth)
         if headers:
             raise UsageError("--header is for a URL")
         if _APP.fullmatch(target):

@@ -18,6 +18,7 @@ from .channels import (
     headers_of,
     loop_of,
 )
+from .login_options import add_login, oauth_of
 from .loop_option import add_loop
 from .output import say_error
 from .printable import json_text, printable
@@ -44,12 +45,15 @@ def add(parsers: Any) -> None:
     parser.add_argument("--timeout", type=float, metavar="SECONDS")
     parser.add_argument("--raw", action="store_true", help="print the messages, too")
     add_loop(parser)
+    add_login(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     with ending():
-        channel = channel_to(options.target, headers_of(options.header), options.loop)
+        headers = headers_of(options.header)
+        login = partial(oauth_of, options, headers, options.target)
+        channel = channel_to(options.target, headers, options.loop, login)
         loop = loop_of(channel)
         with interrupting(loop):
             return run(loop, partial(_list, options, channel))

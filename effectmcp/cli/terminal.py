@@ -27,7 +27,7 @@ from .signals import stopping
 if TYPE_CHECKING:
     from ..client import Task
 
-__all__ = ["Terminal"]
+__all__ = ["Terminal", "open_page"]
 
 #: Seconds to wait for the rest of a sequence after its escape, for slow connections.
 #: Users do not notice them.
@@ -81,7 +81,7 @@ class Terminal:
                         # The rest of pasted input does not answer the next question.
                         break
         for url in screen.links:
-            if not _open(url):
+            if not open_page(url):
                 self.say(f"open it yourself: {url}")
         return screen.responses
 
@@ -160,7 +160,7 @@ class Terminal:
         self._out.flush()
 
 
-def _open(url: str) -> bool:
+def open_page(url: str) -> bool:
     """Open a page in a browser, whose output must not mix with the result."""
     sys.stdout.flush()
     ours = os.dup(1)

@@ -89,7 +89,13 @@ def discover(
         # Servers of 2025-03-26 are their own authorization server.
         parts = urlsplit(url)
         issuer = f"{parts.scheme}://{parts.netloc}"
-        metadata = yield from metadata_of(issuer, near=url)
+        try:
+            metadata = yield from metadata_of(issuer, near=url)
+        except FetchError:
+            raise OAuthError(
+                f"{url} wants to know who calls, and names no authorization server: if you"
+                " have a key or a token for it, send that in the header Authorization"
+            ) from None
         return Found(resource=url, issuer=issuer, metadata=metadata)
     resource = document.get("resource")
     if not isinstance(resource, str) or not covers(resource, url):

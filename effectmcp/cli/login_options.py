@@ -1,0 +1,139 @@
+"""The options of commands that call a server, for servers that want a login."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import UsageError
+from .output import raw
+from .printable import printable
+from .terminal import open_page
+
+if TYPE_CHECKING:
+    from ..oauth import OAuth, TokenStore
+
+__all__ = ["add_login", "oauth_of"]
+
+#: Where the client's secret is, as others could read it in a command line.
+_SECRET: Final = "EFFECTMCP_CLIENT_SECRET"
+
+
+def add_login(parser: Any) -> None:
+    """Add the options."""
+    group = parser.add_argument_group(
+        "login",
+        "For a URL whose server wants a login. The tokens are kept, so that it is needed"
+        " once. A --header Authorization turns it off.",
+    )
+    group.add_argument(
+        "--no-browser",
+        action="store_true",
+        help="print the link of the login page, and do not open it",
+    )
+    group.add_argument(
+        "--callback-port",
+        type=int,
+        default=0,
+        metavar="PORT",
+        help="the port on this machine to which the login page returns (any)",
+    )
+    group.add_argument(
+        "--client-id",
+        metavar="ID",
+        help=f"the id of a client that is registered already; its secret is in {_SECRET}",
+    )
+    group.add_argument(
+        "--issuer",
+        metavar="URL",
+        help="with --client-id: the authorization server where it is registered",
+    )
+    group.add_argument(
+        "--client-credentials",
+        action="store_true",
+        help="with --client-id: log in as this client, without a user",
+    )
+    group.add_argument(
+        "--scope",
+        action="append",
+        default=[],
+        help="a scope to ask for, beside those that the server needs (repeatable)",
+    )
+    group.add_argument(
+        "--tokens",
+        default="files",
+        choices=("files", "keyring", "memory"),
+        help="where tokens are kept: in files that only you can read, in the system's"
+        " keyring, or only as long as this command runs (files)",
+    )
+    group.add_argument(
+        "--forget", action="store_true", help="forget the kept tokens, and log in anew"
+    )
+
+
+def oauth_of(
+    options: argparse.Namespace, headers: Mapping[str, str], url: str
+) -> OAuth | None:
+    """Return how to log in; `None` if the user has said what to send.
+
+    Raises:
+        UsageError: If the options do not fit together.
+    """
+    from ..oauth import Browser, ClientCredentials, CodeGrant, OAuth, Registration
+
+    if "authorization" in map(str.lower, headers):
+        return None
+    registration = None
+    secret = os.environ.get(_SECRET) or None
+    if options.client_id is not None:
+        if secret is not None and options.issuer is None:
+            raise UsageError(
+                f"--client-id with {_SECRET} needs --issuer URL: the server that the"
+                " secret is for"
+            )
+        registration = Registration(
+            client_id=options.client_id, client_secret=secret, issuer=options.issuer
+        )
+    else:
+        for name in ("issuer", "client_credentials"):
+            if getattr(options, name):
+                raise UsageError(f"--{name.replace('_', '-')} is for --client-id ID")
+    store = _store(options.tokens)
+    if options.forget:
+        store.save(url, None)
+    if not 0 <= options.callback_port < 65_536:
+        raise UsageError(f"--callback-port {options.callback_port}: it is no port")
+    open_url = None if options.no_browser else open_page
+    return OAuth(
+        grant=ClientCredentials() if options.client_credentials else CodeGrant(),
+        visitor=Browser(show=_show, open_url=open_url, port=options.callback_port),
+        registration=registration,
+        scopes=options.scope,
+        store=store,
+    )
+
+
+def _show(url: str) -> None:
+    # Not on standard output, which is for the result.
+    print(printable(f"Log in at {url}"), file=raw(sys.stderr), flush=True)
+
+
+def _store(name: str) -> TokenStore:
+    from ..oauth import FileTokens, KeyringTokens, MemoryTokens
+
+    if name == "memory":
+        return MemoryTokens()
+    return KeyringTokens() if name == "keyring" else FileTokens(_folder())
+
+
+def _folder() -> Path:
+    """Return the folder of this user's tokens, where systems keep such files."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA")
+        return Path(base or Path.home() / "AppData" / "Local", "effectmcp", "tokens")
+    base = os.environ.get("XDG_STATE_HOME")
+    return Path(base or Path.home() / ".local" / "state", "effectmcp", "tokens")
