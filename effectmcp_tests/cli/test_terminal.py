@@ -8,7 +8,7 @@ import webbrowser
 
 import pytest
 
-from effectmcp.cli.terminal import _open, _posix_keys
+from effectmcp.cli.terminal import _posix_keys, open_page
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="pipes cannot be selected")
 
@@ -41,6 +41,6 @@ def test_output_of_a_browser_is_kept_out_of_the_result(
         return subprocess.run(["echo", url]).returncode == 0
 
     monkeypatch.setattr(webbrowser, "open", run)
-    assert _open("https://shop.example/")
+    assert open_page("https://shop.example/")
     print("the result", flush=True)
     assert capfd.readouterr() == ("the result\n", "https://shop.example/\n")
