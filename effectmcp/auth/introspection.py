@@ -127,11 +127,9 @@ class IntrospectionAuth(TokenAuth):
         if self._checks_audience:
             self.check_audience(claims.get("aud"))
         now = self.clock()
-        until = now + self._cache
-        expires = until
+        until, expires = now + self._cache, None
         if "exp" in claims:
             expires = self.check_times(claims, now)
+            until = min(until, expires + self.leeway)
         identity = self.identity_in(claims, expires)
-        return Verified(
-            identity, min(until, expires + self.leeway), thumbprint_in(claims)
-        )
+        return Verified(identity, until, thumbprint_in(claims))

@@ -278,7 +278,9 @@ class TokenAuth:
                 )
         return expires
 
-    def identity_in(self, claims: Mapping[str, JSON], expires: float) -> Identity:
+    def identity_in(
+        self, claims: Mapping[str, JSON], expires: float | None
+    ) -> Identity:
         """Return whose token it is, given its claims.
 
         Raises:

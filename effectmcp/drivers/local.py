@@ -389,7 +389,9 @@ async def tell_changes(
     bell: Ringing,
     aside: Aside,
 ) -> None:
-    """Send the messages of a subscription for each change, until the server shuts down.
+    """Send the messages of a subscription for each change.
+
+    It ends when the server shuts down, or when the client has to log in again.
 
     Args:
         app: The server.
@@ -421,8 +423,14 @@ async def tell_changes(
                 await send(message)
             if is_over and (mailbox.is_empty or pause is not None):
                 return
+            left = (
+                None if subscription.until is None else subscription.until - time.time()
+            )
+            if left is not None and left <= 0:
+                return
             if mailbox.is_empty or pause is not None:
-                await bell.wait(pause)
+                waits = [one for one in (pause, left) if one is not None]
+                await bell.wait(min(waits, default=None))
     finally:
         end()
 

@@ -373,13 +373,15 @@ def _listen(context: Context) -> Answering:
         context.request.params,
         partial(may_hear, context.app, viewer_of(context)),
     )
+    identity = context.peer.identity
+    subscription.until = None if identity is None else identity.expires
     with seated(context, "Subscribe again later."):
         if subscription.asked_tasks:
             ids = yield from readable_tasks(context, subscription.asked_tasks)
             if ids and context.app.tasks is not None:
                 subscription.follow(ids, context.app.tasks.read)
         yield Listen(subscription)
-    # The server shuts down. Two messages announce it: this one, that the stream is
+    # The server shuts down, or the client's token expires. Two messages announce it: this one, that the stream is
     # closed (Cancellation), and the result, that it is a graceful end (Subscriptions,
     # Graceful Closure).
     params = {"_meta": subscription.meta, "requestId": context.request.id}

@@ -18,10 +18,10 @@ from ..canonical import JSON
 from ..effects.local import CallerInfo
 from ..effects.questions import Elicit
 from ..engine.effect_table import KINDS, QUESTIONS
-from ..errors import MissingScope, ProtocolError, ToolError, Unsupported
+from ..errors import ProtocolError, ToolError, Unsupported
 from ..protocol import legacy
 from ..protocol.drafts import incomplete
-from ..protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
+from ..protocol.jsonrpc import INTERNAL_ERROR
 from ..protocol.modern import (
     can_answer,
     complete_result,
@@ -29,7 +29,8 @@ from ..protocol.modern import (
     missing_capability,
 )
 from ..records import record
-from ..server.viewers import Viewer, exists_for, lacks
+from ..server.viewers import Viewer, exists_for
+from .scopes import check_scopes
 from .task_wires import EXTENSION, REQUESTED, TaskWire
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ __all__ = [
     "Legacy",
     "Modern",
     "caller_of",
-    "check_scopes",
     "may_call",
     "seated",
     "trace_of",
@@ -234,18 +234,6 @@ def may_call(context: Context, feature: Feature) -> bool:
         return False
     check_scopes(context, feature)
     return True
-
-
-def check_scopes(context: Context, feature: Feature) -> None:
-    """Check the scopes of a feature, and of replies to its questions.
-
-    Raises:
-        MissingScope: If the sender of the request lacks one.
-    """
-    if lacks(feature, context.peer.scopes):
-        raise MissingScope(INVALID_REQUEST, feature.scopes)
-    if context.running is not None:
-        context.running.needs = feature.scopes
 
 
 def trace_of(context: Context) -> str | None:

@@ -201,6 +201,8 @@ class News:
     acknowledgement = None
     #: Changes that a `Subscription` reports at once. A session has none.
     first: tuple[Change, ...] = ()
+    #: Its streams end with the token; a session goes on.
+    until: float | None = None
 
     def __init__(self) -> None:
         self.uris: frozenset[str] = frozenset()

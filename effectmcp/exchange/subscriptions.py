@@ -43,6 +43,7 @@ class Subscription:
         first: Changes to tell at once, as they may have happened before.
         is_read: Whether `message` reads a store, and so may block.
         tap: Called with each message but the first.
+        until: When the client's token expires, in seconds since 1970; `None`: never.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Subscription:
         self.id = id_
         self._may_hear = may_hear
         self.tap: Callable[[Mapping[str, JSON]], None] | None = None
+        self.until: float | None = None
         self.meta: Mapping[str, JSON] = {SUBSCRIPTION_ID: id_}
         self._lists = {what for flag, what in _FLAGS.items() if wanted.get(flag)}
         self._uris = frozenset(wanted.get("resourceSubscriptions", ()))

@@ -30,8 +30,8 @@ from ..protocol.meta import RELATED_TASK, TASKS
 from ..server.events import QuestionsAnswered, TaskCreated
 from ..server.viewers import lacks
 from .commands import Command, Invoke, PerformAll
-from .context import check_scopes
 from .results import error_of
+from .scopes import check_scopes
 from .task_rows import ENDED, Mail, TaskRow
 from .task_wires import (
     EXTENSION,

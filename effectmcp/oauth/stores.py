@@ -10,7 +10,6 @@ import hashlib
 import os
 import sys
 import tempfile
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
@@ -43,8 +42,7 @@ class MemoryTokens:
     """Keeps tokens as long as the process."""
 
     _kept: dict[str, str] = field(factory=dict, repr=False)
-    _locked: set[str] = field(factory=set)
-    _guard: threading.Lock = field(factory=threading.Lock, repr=False)
+    _locked: dict[str, object] = field(factory=dict)
 
     def load(self, server: str) -> str | None:
         """Return what is kept for a server."""
@@ -59,15 +57,13 @@ class MemoryTokens:
 
     def try_lock(self, server: str) -> bool:
         """Return whether no other channel logs in to this server."""
-        with self._guard:
-            if server in self._locked:
-                return False
-            self._locked.add(server)
-            return True
+        # One operation of a dict decides between threads.
+        mine = object()
+        return self._locked.setdefault(server, mine) is mine
 
     def unlock(self, server: str) -> None:
         """Let other channels log in."""
-        self._locked.discard(server)
+        self._locked.pop(server, None)
 
 
 class FileTokens:

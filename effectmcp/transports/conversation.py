@@ -303,11 +303,19 @@ class Begin:
 
 @record
 class Read:
-    """Send the events of a session's stream that follow event `after`; then call `end`."""
+    """Send the events of a session's stream that follow event `after`; then call `end`.
+
+    At `until`, in seconds since 1970, the client has to come back with a new token.
+    """
 
     session: Session
     stream: Stream
     after: int
+    until: float | None = None
+
+
+def _expiry_of(peer: Peer) -> float | None:
+    return None if peer.identity is None else peer.identity.expires
 
 
 _NO_SCOPES: Final[frozenset[str]] = frozenset()
@@ -489,7 +497,7 @@ class Conversation:
         self._state = "begun"
         if endpoint.site.proxies and not self._takes_place():
             return self._busy("the server has too many streams")
-        return Read(peer.session, *found)
+        return Read(peer.session, *found, until=_expiry_of(peer))
 
     def unidentified(self, error: Exception) -> Send:
         """Answer a client that the authentication hook refused, or failed on."""
@@ -601,7 +609,7 @@ class Conversation:
         stream = sessions.open_stream(session)
         # The session has not ended: nothing was awaited since the exchange started.
         assert isinstance(stream, Stream)
-        return Read(session, stream, 0)
+        return Read(session, stream, 0, until=_expiry_of(self._peer))
 
     def notify(self, message: Mapping[str, JSON]) -> Send:
         """Send a message before the response."""

@@ -186,7 +186,13 @@ class WaitingResponse:
         sessions = self._talk.endpoint.sessions
         assert sessions is not None
         await pump(
-            self._loop, sessions, step.session, step.stream, step.after, self._write
+            self._loop,
+            sessions,
+            step.session,
+            step.stream,
+            step.after,
+            self._write,
+            until=step.until,
         )
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -149,6 +150,8 @@ async def pump(
     stream: Stream,
     after: int,
     write: Callable[[bytes], Awaitable[None]],
+    *,
+    until: float | None = None,
 ) -> None:
     """Write a stream's events, old and new, until it is over or the connection must close.
 
@@ -159,17 +162,19 @@ async def pump(
         stream: The stream.
         after: The number of the last event that the client has.
         write: Writes events.
+        until: When the client has to come back, in seconds since 1970; `None`: never.
     """
     bell = loop.Bell()
     reader = stream.read(after, bell.ring)
-    leave = math.inf
+    # Clocks differ, but not this process's own two.
+    leave = math.inf if until is None else loop.now() + until - time.time()
     is_done = False
     sessions.reading(session, +1)
     try:
         if session.revision.primes:
             await write(reader.first(sessions.limits.retry))
             if sessions.limits.leave is not None:
-                leave = loop.now() + sessions.limits.leave
+                leave = min(leave, loop.now() + sessions.limits.leave)
         else:
             await write(KEEP_ALIVE)  # shows the client that the stream is open
         while True:
