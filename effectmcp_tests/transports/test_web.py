@@ -26,7 +26,6 @@ from effectmcp.transports.web import (
     sse,
 )
 
-
 HEADERS = {
     "Host": "localhost:8000",
     "Content-Type": "application/json",
