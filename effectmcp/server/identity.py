@@ -21,6 +21,7 @@ from attrs import field, frozen
 
 from ..canonical import JSON
 from ..errors import EffectMCPError, UsageError
+from ..protocol.authorization import challenge
 
 if TYPE_CHECKING:
     from ..fetching.requests import Fetch, Fetched
@@ -248,7 +249,8 @@ class _Hook:
     def challenges(
         self, error: str | None, scopes: Iterable[str] = ()
     ) -> tuple[str, ...]:
-        return ("Bearer",)
+        wanted = " ".join(sorted(scopes)) or None
+        return (challenge("Bearer", {"error": error, "scope": wanted}),)
 
     def metadata(self) -> Mapping[str, JSON] | None:
         return None
@@ -332,10 +334,13 @@ class Gate:
 
 
 def _checked(one: object) -> Authenticator:
-    if all(hasattr(one, name) for name in _METHODS):
+    is_class = inspect.isclass(
+        one
+    )  # it has the methods, and cannot be called with them
+    if not is_class and all(hasattr(one, name) for name in _METHODS):
         found: Any = one
         return found  # type: ignore[no-any-return]  # its methods have been looked up
-    if not callable(one) or inspect.isclass(one):
+    if is_class or not callable(one):
         raise UsageError(
             f"Server(auth={one!r}): give an object of effectmcp.auth, such as JWTAuth,"
             " or a function of the headers"
