@@ -20,6 +20,7 @@
     │   └── TaskRowError            operators: a task that no store could keep
     ├── ArgumentsError          the model: arguments that the tool does not take
     ├── ProtocolError           the client: a message that breaks the protocol
+    │   └── MissingScope            the user: a token that does not allow a request
     ├── StateError              the client: a requestState that this request may not use
     └── FlowError               the handler, if it likes: raised at its yields
         ├── Refused                 the user said no:  Declined, Dismissed
@@ -63,6 +64,7 @@ __all__ = [
     "KeysError",
     "LedgerError",
     "LoopError",
+    "MissingScope",
     "NondeterminismError",
     "NotAnEffectError",
     "OutputError",

@@ -22,13 +22,12 @@ from starlette.routing import Route
 
 from effectmcp.drivers.local import running
 from effectmcp.transports.asgi import application, mount
-from effectmcp.transports.web import Site
 
 USERS = {"Bearer ann's token": "ann", "Bearer bob's token": "bob"}
 
 
 def authenticate(headers: Mapping[str, str]) -> str:
-    """Return the user of a token. Real code looks it up, or verifies a signed JWT."""
+    """Return the user of a token. `effectmcp.auth` checks the tokens of real servers."""
     user = USERS.get(headers.get("authorization", ""))
     if user is None:
         raise PermissionError("sign in first")
@@ -47,9 +46,9 @@ async def home(request: Request) -> PlainTextResponse:
 
 
 host = Starlette(routes=[Route("/", home)], lifespan=lifespan)
-site = Site(path=None, authenticate=authenticate)
+app.auth = authenticate
 # Serves /mcp and /mcp/; `host.mount` alone would redirect /mcp to /mcp/.
-mount(host, "/mcp", application(app, site=site))
+mount(host, "/mcp", application(app))
 
 if __name__ == "__main__":
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 8000

@@ -32,7 +32,17 @@ from ..server.identity import (
 from .presented import credentials
 from .proofs import ALGORITHMS, Proofs
 
-__all__ = ["Known", "TokenAuth", "Verified", "texts"]
+__all__ = [
+    "Known",
+    "TokenAuth",
+    "Verified",
+    "checked_url",
+    "said",
+    "scopes_in",
+    "seconds_in",
+    "texts",
+    "thumbprint_in",
+]
 
 #: Characters of a stranger's text in the log.
 _SAID: Final = 200

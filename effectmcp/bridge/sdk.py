@@ -33,8 +33,8 @@ __all__ = [
     "icons_of",
     "model_of",
     "output_of",
-    "seen_by_all",
     "scopes_of",
+    "seen_by_all",
     "user_of",
     "wire",
 ]

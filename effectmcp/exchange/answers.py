@@ -335,19 +335,21 @@ def _find_resource(context: Context, uri: str) -> tuple[Resource, Mapping[str, A
         return resource, {}
     for template in app.templates.values():
         texts = template.template.match(uri)
-        if texts is None or (app.is_filtered and not may_call(context, template)):
+        if texts is None:
             continue
         try:
-            return template, read_texts(template.handler, texts)
+            found = read_texts(template.handler, texts)
         except ArgumentsError:
-            pass  # the function does not take such values: try the next template
+            continue  # the function does not take such values: try the next template
+        if not app.is_filtered or may_call(context, template):
+            return template, found
     raise ProtocolError(INVALID_PARAMS, "Resource not found", {"uri": uri})
 
 
 def _complete(context: Context) -> Answering:
     app = context.app
-    viewer = viewer_of(context) if app.is_filtered else None
-    found, text, filled = find_completion(app, context.request.params, viewer)
+    may_use = partial(may_call, context) if app.is_filtered else None
+    found, text, filled = find_completion(app, context.request.params, may_use)
     if isinstance(found, Completion):
         args = (
             {"text": text, "context": filled} if found.wants_context else {"text": text}

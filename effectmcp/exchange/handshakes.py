@@ -74,6 +74,8 @@ def answer_legacy(
             return _told_of(_initialize(app, request, peer), app, clock)
         return own(app, request, peer)
     session = peer.session
+    if session is not None and session.scopes != peer.scopes:
+        _hear_as(app, session, peer)  # the client has another token now
     dialect: Legacy | Draft
     if revision.retries:
         dialect = Draft(revision)  # asks by retry, so it needs no session and no room
@@ -150,13 +152,7 @@ def _initialize(app: Server, request: Request, peer: Peer) -> Reply:
     hello = read_hello(request.params)
     revision = negotiate(hello.version, drafts=app.drafts)
     session = Session(revision, hello, peer.principal)
-    viewer = Viewer(
-        principal=peer.principal,
-        client=hello.client,
-        era="legacy",
-        revision=revision.version,
-    )
-    session.news.may_hear = partial(may_hear, app, viewer)
+    _hear_as(app, session, peer)
     if app.taps:
         session.news.tap = partial(tap, app, attrs.evolve(peer, session=session), "out")
     info = {
@@ -178,6 +174,20 @@ def _initialize(app: Server, request: Request, peer: Peer) -> Reply:
     if app.instructions is not None:
         result["instructions"] = app.instructions
     return Reply(result_message(request.id, result), opened=session)
+
+
+def _hear_as(app: Server, session: Session, peer: Peer) -> None:
+    """Let the session's notifications follow what the sender of a request may do."""
+    viewer = Viewer(
+        principal=peer.principal,
+        identity=peer.identity,
+        scopes=peer.scopes,
+        client=session.hello.client,
+        era="legacy",
+        revision=session.revision.version,
+    )
+    session.scopes = peer.scopes
+    session.news.may_hear = partial(may_hear, app, viewer)
 
 
 def _told_of(reply: Reply, app: Server, clock: Callable[[], float]) -> Reply:

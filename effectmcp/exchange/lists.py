@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..canonical import JSON
@@ -18,7 +18,7 @@ from ..server.viewers import may_see
 if TYPE_CHECKING:
     from ..protocol.methods import Capability
     from ..server.app import Server
-    from ..server.features import Completion
+    from ..server.features import Completion, Feature
     from ..server.viewers import Viewer
 
 __all__ = [
@@ -139,21 +139,25 @@ def _start(cursor: JSON, method: str, keys: list[str]) -> int:
 
 
 def find_completion(
-    app: Server, params: Mapping[str, JSON], viewer: Viewer | None = None
+    app: Server,
+    params: Mapping[str, JSON],
+    may_use: Callable[[Feature], bool] | None = None,
 ) -> tuple[Completion | list[str], str, Mapping[str, str]]:
     """Find the source of the suggestions for a `completion/complete`.
 
     Args:
         app: The server.
         params: The parameters of the request.
-        viewer: The user; `None` if no feature is hidden.
+        may_use: Returns whether a feature exists for the client; `None` if no feature is
+            hidden.
 
     Returns:
         The completion function, or the choices that the schema lists; the text so far;
         and the arguments that are filled in already.
 
     Raises:
-        ProtocolError: If there is no such prompt, template or argument.
+        ProtocolError: If there is no such prompt, template or argument, or if the client
+            lacks a scope.
     """
     ref, argument = params.get("ref"), params.get("argument")
     if not isinstance(ref, dict) or not isinstance(argument, dict):
@@ -170,9 +174,7 @@ def find_completion(
     if not isinstance(name, str) or not isinstance(text, str):
         raise _invalid("argument has a name and a value, which are strings")
     feature = features.get(of) if isinstance(of, str) else None
-    is_hidden = (
-        feature is not None and viewer is not None and not may_see(app, feature, viewer)
-    )
+    is_hidden = feature is not None and may_use is not None and not may_use(feature)
     if feature is None or is_hidden or not isinstance(of, str):
         raise _invalid(f"there is no {of!r} to complete")
     context = params.get("context")

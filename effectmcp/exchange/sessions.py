@@ -303,6 +303,7 @@ class Session:
         revision: The revision that both sides speak.
         hello: The client's own `initialize` parameters.
         principal: The user who opened the session; no other user may use it.
+        scopes: What this user may do, by the token of the latest request.
         log_level: The lowest level of log messages to send.
         most: Limit of requests that run at the same time.
         enter: Takes one of the places for requests of all sessions; returns whether it was
@@ -317,6 +318,7 @@ class Session:
     revision: Revision
     hello: Hello
     principal: str | None = None
+    scopes: frozenset[str] | None = frozenset()
     log_level: str = "info"
     most: int = 1_000
     enter: Callable[[], bool] = _always

@@ -69,10 +69,11 @@ def _quoted(text: str) -> str:
 
 _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 
-#: A parameter, a scheme, or a value without a name, between commas and spaces.
+#: A parameter, a scheme, or a value without a name, between commas and spaces. It does
+#: not match these: a long row of them would be tried from each of its places.
 _PIECE: Final = re.compile(
-    rf'[\s,]*(?:(?P<name>{_TOKEN})\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>{_TOKEN}))'
-    rf"(?=[\s,]|\Z)|(?P<scheme>{_TOKEN})(?=[\s,]|\Z)|(?P<other>[^\s,]+))"
+    rf'(?P<name>{_TOKEN})\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>{_TOKEN}))'
+    rf"(?=[\s,]|\Z)|(?P<scheme>{_TOKEN})(?=[\s,]|\Z)|(?P<other>[^\s,]+)"
 )
 
 #: Characters of the header that are read.

@@ -21,6 +21,7 @@ from attrs import field, frozen
 
 from ..canonical import JSON
 from ..errors import EffectMCPError, UsageError
+from ..protocol.authorization import challenge
 
 if TYPE_CHECKING:
     from ..fetching.requests import Fetch, Fetched
@@ -29,11 +30,11 @@ __all__ = [
     "ANONYMOUS",
     "Anonymous",
     "Authenticator",
+    "CredentialsError",
     "Found",
     "Gate",
     "Identity",
     "Presented",
-    "CredentialsError",
     "checked_scopes",
     "identity_of",
     "is_scope",
@@ -248,11 +249,15 @@ class _Hook:
     def challenges(
         self, error: str | None, scopes: Iterable[str] = ()
     ) -> tuple[str, ...]:
-        return ("Bearer",)
+        wanted = " ".join(sorted(scopes)) or None
+        return (challenge("Bearer", {"error": error, "scope": wanted}),)
 
     def metadata(self) -> Mapping[str, JSON] | None:
         return None
 
+
+#: The package of our own authenticators, which this module does not import.
+_OWN: Final = f"{__package__.rpartition('.')[0]}.auth."
 
 _METHODS: Final = ("identify", "handles", "challenges", "metadata")
 
@@ -264,7 +269,8 @@ class Gate:
         auth: An authenticator, a function of the headers, or a list of them.
 
     Attributes:
-        is_quick: Whether every check starts without the author's code.
+        is_quick: Whether every check starts without code of the author, who may also
+            write authenticators.
 
     Raises:
         UsageError: If `auth` is something else.
@@ -275,7 +281,7 @@ class Gate:
         self._all: list[Authenticator] = [_checked(one) for one in given]
         if not self._all:
             raise UsageError("Server(auth=[]): give an authenticator, or none at all")
-        self.is_quick = not any(isinstance(one, _Hook) for one in self._all)
+        self.is_quick = all(type(one).__module__.startswith(_OWN) for one in self._all)
 
     @property
     def resource(self) -> str | None:
@@ -328,10 +334,13 @@ class Gate:
 
 
 def _checked(one: object) -> Authenticator:
-    if all(hasattr(one, name) for name in _METHODS):
+    is_class = inspect.isclass(
+        one
+    )  # it has the methods, and cannot be called with them
+    if not is_class and all(hasattr(one, name) for name in _METHODS):
         found: Any = one
         return found  # type: ignore[no-any-return]  # its methods have been looked up
-    if not callable(one) or inspect.isclass(one):
+    if is_class or not callable(one):
         raise UsageError(
             f"Server(auth={one!r}): give an object of effectmcp.auth, such as JWTAuth,"
             " or a function of the headers"

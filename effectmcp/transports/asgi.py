@@ -14,7 +14,7 @@ host must open the server's lifespan in its own lifespan:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Container, MutableMapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -24,6 +24,7 @@ from ..drivers.local import check_open, running
 from ..drivers.loops import running_loop
 from ..errors import UsageError
 from ..logs import logger_for
+from ..protocol.authorization import RESOURCE_METADATA
 from ..server.changes import Change
 from . import web
 from .conversation import Conversation, Endpoint
@@ -123,7 +124,8 @@ class ASGIApplication:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop = running_loop()
         find = None if self.principal is None else partial(self.principal, scope)
-        endpoint, head = self.endpoint, _asked(scope)
+        endpoint = self.endpoint
+        head = _asked(scope, endpoint.documents)
         # A probe reports a server that has not started; other requests fail.
         if head.path not in endpoint.probes:
             check_open(endpoint.app)
@@ -186,6 +188,9 @@ class _Router(Protocol):
 def mount(host: _Router, path: str, asgi: ASGI) -> None:
     """Mount `asgi` in a host of Starlette or FastAPI, for `/mcp` and `/mcp/` alike.
 
+    Also route the metadata of a server with `auth=` to it, which clients find outside of
+    the mount: at `/.well-known/oauth-protected-resource/mcp` (RFC 9728, section 3.1).
+
     `host.mount("/mcp", asgi)` alone serves `/mcp/` and everything below. A request to
     `/mcp` gets a redirect, which most clients do not follow. The host sends it without
     calling `asgi`, so only a second route can serve that path.
@@ -202,6 +207,13 @@ def mount(host: _Router, path: str, asgi: ASGI) -> None:
         raise UsageError(f"mount() takes application(app), and not {asgi!r}")
     host.mount(path, asgi)
     host.add_route(path.rstrip("/") or "/", _WithSlash(host.routes[-1]))
+    metadata = RESOURCE_METADATA + path.rstrip("/")
+    places = dict.fromkeys([metadata, f"{metadata}/{{rest:path}}"])
+    if isinstance(asgi, ASGIApplication):
+        # The URL that clients write may begin with a path that a proxy removes.
+        places |= dict.fromkeys(asgi.endpoint.documents)
+    for one in places:
+        host.add_route(one, _Whole(asgi))
 
 
 @attrs.frozen(eq=False)
@@ -216,6 +228,16 @@ class _WithSlash:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.mount({**scope, "path": f"{scope['path']}/"}, receive, send)
+
+
+@attrs.frozen(eq=False)
+class _Whole:
+    """Passes a request on as it is. A function would be taken for a handler, as above."""
+
+    asgi: ASGI
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.asgi(scope, receive, send)
 
 
 # ---- the connection -----------------------------------------------------------------
@@ -294,10 +316,12 @@ class _AsgiHost:
 # ---- the scope ----------------------------------------------------------------------
 
 
-def _asked(scope: Scope) -> Head:
+def _asked(scope: Scope, documents: Container[str]) -> Head:
     server, client = scope.get("server"), scope.get("client")
     path, root = scope["path"], scope.get("root_path", "").rstrip("/")
-    if root and (path == root or path.startswith(f"{root}/")):
+    # A document is named by its whole path, at any place where the host mounts.
+    is_below = path == root or path.startswith(f"{root}/")
+    if root and is_below and path not in documents:
         path = path[len(root) :] or "/"
     return Head(
         scope["method"],

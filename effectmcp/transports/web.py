@@ -24,6 +24,7 @@ from attrs.converters import optional
 
 from ..errors import ProtocolError, UsageError
 from ..logs import logger_for
+from ..protocol.authorization import RESOURCE_METADATA
 from ..protocol.jsonrpc import INVALID_REQUEST, encode, error_message
 from ..protocol.revisions import names_session
 from ..records import record
@@ -302,6 +303,10 @@ def check_request(
         or not has_sessions
         or session_named(headers) is None
     ):
+        if asked.path.startswith(RESOURCE_METADATA):
+            # A host routes this path here for every server. Clients that look for
+            # metadata take 404 for its absence, and 405 for a fault.
+            return refusal(404, "this server has no such document")
         return refusal(405, "ask with POST", ("Allow", "POST"))
     elif asked.method == "GET" and not _reads(headers.get("accept", "*/*")):
         return refusal(406, "accept text/event-stream")
@@ -438,6 +443,9 @@ _PLAIN: Final = (("Content-Type", "text/plain"), ("Cache-Control", "no-store"))
 
 def document(asked: Head, body: bytes) -> Send:
     """Answer a request for a public document, such as the metadata of this server."""
+    if asked.method == "OPTIONS":
+        # Clients in pages ask for it with a header of the protocol, so browsers ask first.
+        return Send(204, _ANY_PAGE)
     if asked.method not in ("GET", "HEAD"):
         return Send(405, (("Allow", "GET, HEAD"), *_PLAIN))
     return Send(200, _DOCUMENT, body)
@@ -448,6 +456,13 @@ _DOCUMENT: Final = (
     ("Content-Type", JSON_TYPE),
     ("Cache-Control", "max-age=3600"),
     ("Access-Control-Allow-Origin", "*"),
+)
+
+_ANY_PAGE: Final = (
+    ("Access-Control-Allow-Origin", "*"),
+    ("Access-Control-Allow-Methods", "GET, HEAD"),
+    ("Access-Control-Allow-Headers", "*"),
+    ("Access-Control-Max-Age", "600"),
 )
 
 

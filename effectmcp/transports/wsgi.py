@@ -25,7 +25,14 @@ import atexit
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from http import HTTPStatus
@@ -158,7 +165,7 @@ class WSGIApplication:
         """Serve one request, as defined by PEP 3333."""
         endpoint = self._endpoint_for(environ)
         find = None if self._principal is None else partial(self._principal, environ)
-        head = _asked(environ)
+        head = _asked(environ, endpoint.documents)
         if head.path == READY and READY in endpoint.probes:
             self._try_to_open()
         talk = Conversation(endpoint, head, find=find)
@@ -405,7 +412,7 @@ async def _awaited(found: Awaitable[Any]) -> Any:
     return await found
 
 
-def _asked(environ: Environ) -> Head:
+def _asked(environ: Environ, documents: Container[str]) -> Head:
     headers = {
         key.removeprefix("HTTP_").replace("_", "-"): value
         for key, value in environ.items()
@@ -414,9 +421,12 @@ def _asked(environ: Environ) -> Head:
     for key in ("CONTENT_TYPE", "CONTENT_LENGTH"):
         headers[key.replace("_", "-")] = environ.get(key, "")
     address = environ.get("REMOTE_ADDR") or None  # empty for a Unix socket
+    path = environ.get("PATH_INFO", "")
+    # A document is named by its whole path, at any place where the host mounts.
+    whole = environ.get("SCRIPT_NAME", "") + path
     return Head(
         environ["REQUEST_METHOD"],
-        environ.get("PATH_INFO", "") or "/",
+        whole if whole in documents else path or "/",
         [(name, value) for name, value in headers.items() if value],
         # The receiving address is unknown: some hosts take SERVER_NAME from the request.
         # But a request from a loopback address was received on one.

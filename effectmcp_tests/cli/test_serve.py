@@ -24,6 +24,7 @@ from effectmcp.log_lines import LogSettings
 from effectmcp.server.loop_name import LOOPS
 from effectmcp.state import Keys, make_key
 from effectmcp.transports import http, stdio, workers
+from effectmcp.transports.authenticating import AuthSettings
 from effectmcp.transports.connection import Limits
 from effectmcp.transports.default_keys import VARIABLE
 from effectmcp.transports.sessions import SessionLimits
@@ -161,6 +162,7 @@ def test_workers(calls: Calls) -> None:
                 "loop": None,
                 "certificate": None,
                 "key": None,
+                "auth": AuthSettings(),
                 "log": LogSettings(),
             },
         )

@@ -162,8 +162,20 @@ def test_viewer_is_who_asks() -> None:
     client = LegacyClient(app)
     client.result("tools/list")
     assert seen == [
-        Viewer(principal="ann", client="desk 2", era="modern", revision="2026-07-28"),
-        Viewer(principal=None, client="old 1", era="legacy", revision=NEWEST),
+        Viewer(
+            principal="ann",
+            scopes=frozenset(),
+            client="desk 2",
+            era="modern",
+            revision="2026-07-28",
+        ),
+        Viewer(
+            principal=None,
+            scopes=frozenset(),
+            client="old 1",
+            era="legacy",
+            revision=NEWEST,
+        ),
     ]
 
 

@@ -3,50 +3,83 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from effectmcp import Elicit, Flow
+from effectmcp.auth.api_keys import APIKeys, key_line
 from effectmcp.server import Server
 from effectmcp.state import Keys, make_key
 from effectmcp.tasks import SqliteTasks
 from effectmcp.tasks.restate import RestateTasks
-from effectmcp.transports.announcing import PARENT, announce, at, clients_of, place_of
+from effectmcp.transports.announcing import (
+    PARENT,
+    announce,
+    at,
+    clients_of,
+    place_of,
+    warn_if_open,
+)
 from effectmcp.transports.default_keys import VARIABLE, ensure_keys
 from effectmcp.transports.web import Site
 
 LOCAL = ["127.0.0.1", "::1"]
+ANN = key_line("ann", "emcp_a")
+
+
+def find_user(headers: Mapping[str, str]) -> str:
+    return "ann"
 
 
 @pytest.mark.parametrize(
-    ("site", "addresses", "words"),
+    ("auth", "site", "addresses", "words"),
     [
-        (Site(), LOCAL, "anonymous, of this machine only"),
-        (Site(), [*LOCAL, "192.0.2.1"], "anonymous, under any host name"),
-        (Site(), [None], "anonymous, under any host name"),
+        (None, Site(), LOCAL, "anonymous, of this machine only"),
+        (None, Site(), [*LOCAL, "192.0.2.1"], "anonymous, under any host name"),
+        (None, Site(), [None], "anonymous, under any host name"),
         (
+            None,
             Site(hosts=["b.example", "A.example"]),
             LOCAL,
             "anonymous, under the names a.example, b.example",
         ),
-        (Site(hosts=[]), LOCAL, "anonymous, under the names (none)"),
+        (None, Site(hosts=[]), LOCAL, "anonymous, under the names (none)"),
+        (find_user, Site(), LOCAL, "authenticated by find_user, of this machine only"),
         (
-            Site(
-                authenticate=lambda headers: "ann",
-                origins=["https://c.example"],
-                proxies=["10.0.0.0/8", "unix"],
-            ),
+            [find_user, APIKeys([ANN])],
+            Site(origins=["https://c.example"], proxies=["10.0.0.0/8", "unix"]),
             ["192.0.2.1"],
             (
-                "authenticated, under any host name; pages of https://c.example; proxies at"
-                " 10.0.0.0/8, unix"
+                "authenticated by find_user or 1 API keys, under any host name; pages of"
+                " https://c.example; proxies at 10.0.0.0/8, unix"
             ),
         ),
     ],
 )
-def test_clients_in_words(site: Site, addresses: list[str | None], words: str) -> None:
-    assert clients_of(site, addresses) == words
+def test_clients_in_words(
+    auth: object, site: Site, addresses: list[str | None], words: str
+) -> None:
+    assert clients_of(Server("shop", auth=auth), site, addresses) == words
+
+
+@pytest.mark.parametrize(
+    ("auth", "host", "is_warned"),
+    [
+        (None, "0.0.0.0", True),
+        (None, "::", True),
+        (None, "127.0.0.1", False),
+        (find_user, "0.0.0.0", False),
+    ],
+)
+def test_warning_of_an_open_server(
+    auth: object, host: str, is_warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_if_open(Server("shop", auth=auth), host, 8000)
+    assert [f"{host}:8000 can be reached" in one for one in caplog.messages] == (
+        [True] if is_warned else []
+    )
 
 
 def announced(

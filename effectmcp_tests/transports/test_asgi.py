@@ -627,13 +627,13 @@ def test_the_path_is_the_one_below_the_mount(
     assert wire.status == status
 
 
-def test_the_user_comes_from_the_sites_authentication(loop: Loop) -> None:
+def test_the_user_comes_from_the_servers_authentication(loop: Loop) -> None:
     def authenticate(headers: Mapping[str, str]) -> str:
         if headers.get("authorization") != "Bearer ann's":
             raise PermissionError
         return "ann"
 
-    asgi = application(shop(), site=Site(path=None, authenticate=authenticate))
+    asgi = application(shop(auth=authenticate))
     body = call("whoami")
     wire = asked(loop, asgi, body)
     assert (wire.status, wire.headers["www-authenticate"]) == (401, "Bearer")

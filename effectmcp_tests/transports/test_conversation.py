@@ -65,9 +65,11 @@ class Table:
         *,
         find: Callable[[], Any] | None = None,
         site: Site | None = None,
+        auth: object = None,
         **headers: str,
     ) -> Conversation:
         named = {key.replace("_", "-"): one for key, one in headers.items()}
+        self.sessions.app.auth = auth
         endpoint = Endpoint(
             app=self.sessions.app,
             site=Site() if site is None else site,
@@ -148,8 +150,7 @@ def test_a_host_that_needs_the_length() -> None:
 
 
 def test_a_hook_identifies_the_client() -> None:
-    site = Site(authenticate=lambda headers: headers["x-user"])
-    talk = Table().talk(site=site, x_user="ann")
+    talk = Table().talk(auth=lambda headers: headers["x-user"], x_user="ann")
     step = talk.judge()
     assert isinstance(step, Identify)
     assert isinstance(talk.identified(step.find()), Receive)
@@ -159,8 +160,11 @@ def test_a_hook_identifies_the_client() -> None:
 
 
 def test_a_host_that_knows_already_is_asked_instead() -> None:
-    site = Site(authenticate=lambda headers: pytest.fail("it was asked"))
-    step = Table().talk(site=site, find=lambda: "bob").judge()
+
+    def asked(headers: Any) -> str:
+        pytest.fail("it was asked")
+
+    step = Table().talk(auth=asked, find=lambda: "bob").judge()
     assert isinstance(step, Identify)
     assert step.find() == "bob"
 
@@ -593,7 +597,7 @@ def test_party_before_the_user_is_known() -> None:
     talk.judge()
     assert talk.party is None  # the table's head has no address
     head = Head("POST", "/mcp", FIELDS.items(), "127.0.0.1", "192.0.2.1")
-    endpoint = Endpoint(app=Table().sessions.app, site=Site(authenticate=str))
+    endpoint = Endpoint(app=Server("shop", auth=lambda headers: "ann"), site=Site())
     talk = Conversation(endpoint, head)
     assert isinstance(talk.judge(), Identify)
     assert talk.party == "192.0.2.1"
@@ -783,7 +787,7 @@ def test_probe_has_no_user_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
         raise AssertionError
 
     caplog.set_level("DEBUG")
-    endpoint = Endpoint(app=Server("shop"), site=Site(authenticate=refuse))
+    endpoint = Endpoint(app=Server("shop", auth=refuse), site=Site())
     names = [("Host", "evil.example"), ("Host", "b"), ("Origin", "https://c.example")]
     head = Head("GET", "/readyz", names, "127.0.0.1")
     answer = Conversation(endpoint, head).judge()

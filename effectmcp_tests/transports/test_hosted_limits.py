@@ -167,7 +167,7 @@ def test_call_is_counted_while_it_runs_without_its_client() -> None:
     """The body of a session's request belongs to its call, not to the connection."""
     site = Site(path=None, bodies=1024 * 1024, share=1)
     made = asgi.application(shop(), site=site)
-    talk = Conversation(made.endpoint, asgi._asked(scope_of(call("counted"))[0]))
+    talk = Conversation(made.endpoint, asgi._asked(scope_of(call("counted"))[0], ()))
     talk.judge()
     talk.body(bytes(500_000))
     holding = talk.hand_over()

@@ -22,6 +22,7 @@ import trio
 
 from effectmcp.drivers.local import running
 from effectmcp.server import Server
+from effectmcp.server.identity import ANONYMOUS, Found
 from effectmcp.tasks import SqliteTasks
 from effectmcp.transports import connection, conversation, http1, reading
 from effectmcp.transports.asgi import application as asgi_application
@@ -117,10 +118,10 @@ def answered(status: int, fields: Any, body: bytes, *, is_whole: bool = True) ->
 # ---- the hosts ----------------------------------------------------------------------
 
 
-def authenticate(headers: Mapping[str, str]) -> str | None:
+def authenticate(headers: Mapping[str, str]) -> Found:
     match headers.get("authorization"):
         case None:
-            return None
+            return ANONYMOUS
         case "Bearer ann":
             return "ann"
         case "Bearer bug":
@@ -129,7 +130,7 @@ def authenticate(headers: Mapping[str, str]) -> str | None:
             raise PermissionError("sign in")
 
 
-async def authenticate_async(headers: Mapping[str, str]) -> str | None:
+async def authenticate_async(headers: Mapping[str, str]) -> Found:
     return authenticate(headers)
 
 
@@ -137,7 +138,6 @@ SITE = Site(
     hosts=["shop.example"],
     origins=[PAGE],
     max_body=MAX_BODY,
-    authenticate=authenticate,
 )
 
 
@@ -146,7 +146,7 @@ class Host:
     """A kind of server, and the function that plays a script on it."""
 
     name: str
-    play: Callable[[Script, Site], list[Answer]]
+    play: Callable[[Script, object], list[Answer]]
     has_streams: bool = True
     needs_length: bool = False
 
@@ -213,9 +213,9 @@ def _asked_by(script: Script, found: list[Answer]) -> Iterator[Ask]:
             return
 
 
-def play_native(script: Script, site: Site, **patched: Any) -> list[Answer]:
+def play_native(script: Script, auth: object, **patched: Any) -> list[Answer]:
     async def main() -> list[Answer]:
-        async with serving(worked_shop(), site=site) as doors:
+        async with serving(worked_shop(auth), site=SITE) as doors:
             return await _on_doors(doors, script)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -225,9 +225,9 @@ def play_native(script: Script, site: Site, **patched: Any) -> list[Answer]:
         return found
 
 
-def worked_shop() -> Server:
+def worked_shop(auth: object) -> Server:
     """A shop whose tasks a worker runs elsewhere: what it declares depends on that."""
-    return shop(tasks=SqliteTasks(is_worked=True))
+    return shop(tasks=SqliteTasks(is_worked=True), auth=auth)
 
 
 class Parts(Wire):
@@ -243,13 +243,13 @@ class Parts(Wire):
                 self.gone.set()
 
 
-def play_asgi(script: Script, site: Site, *, loop: Loop) -> list[Answer]:
-    app = worked_shop()
+def play_asgi(script: Script, auth: object, *, loop: Loop) -> list[Answer]:
+    app = worked_shop(auth)
 
     async def main() -> list[Answer]:
         found: list[Answer] = []
         async with running(app):
-            asgi = asgi_application(app, site=site)
+            asgi = asgi_application(app, site=SITE)
             for ask in _asked_by(script, found):
                 wire = Parts(loop)
                 wire.left = ask.parts
@@ -277,9 +277,9 @@ def play_asgi(script: Script, site: Site, *, loop: Loop) -> list[Answer]:
 
 
 def play_wsgi(
-    script: Script, site: Site, *, is_terminated: bool = False
+    script: Script, auth: object, *, is_terminated: bool = False
 ) -> list[Answer]:
-    wsgi = wsgi_application(worked_shop(), site=site, run_async=asyncio.run)
+    wsgi = wsgi_application(worked_shop(auth), site=SITE, run_async=asyncio.run)
     found: list[Answer] = []
     for ask in _asked_by(script, found):
         begun: list[Any] = []
@@ -572,7 +572,9 @@ SCRIPTS: dict[str, Callable[[], Script]] = {
 # ---- the contract -------------------------------------------------------------------
 
 
-def played(script: Script, host: Host, site: Site = SITE) -> list[tuple[Ask, Answer]]:
+def played(
+    script: Script, host: Host, auth: object = authenticate
+) -> list[tuple[Ask, Answer]]:
     """Return the requests of a script, with their responses."""
     asks: list[Ask] = []
 
@@ -585,7 +587,7 @@ def played(script: Script, host: Host, site: Site = SITE) -> list[tuple[Ask, Ans
                 return
             got = yield asks[-1]
 
-    answers = host.play(noted(), site)
+    answers = host.play(noted(), auth)
     return list(zip(asks, answers, strict=True))
 
 
@@ -624,8 +626,7 @@ def test_every_host_answers_alike(host: Host, name: str) -> None:
 
 @pytest.mark.parametrize("host", [NATIVE, *HOSTS], ids=lambda host: host.name)
 def test_a_hook_may_be_async_on_every_host(host: Host) -> None:
-    site = attrs.evolve(SITE, authenticate=authenticate_async)
-    asked = played(every_refusal(), host, site)
+    asked = played(every_refusal(), host, authenticate_async)
     assert [got.status for _, got in asked if got.status != 411] == [
         got.status for ask, got in native("refusals") if not cannot(host, ask)
     ]
@@ -658,5 +659,4 @@ def test_a_hook_ends_no_more_than_its_request(
         yield post(status, LIST)
         yield post(status, LIST)
 
-    site = attrs.evolve(SITE, authenticate=hook)
-    assert [got.status for _, got in played(script(), host, site)] == [status] * 2
+    assert [got.status for _, got in played(script(), host, hook)] == [status] * 2

@@ -1152,8 +1152,9 @@ async def test_shutdown_leaves_time_to_authenticate_a_known_head(
         return "ann"
 
     shutdown = trio.Event()
-    site = Site(authenticate=authenticate)
-    async with serving(shop().app, shutdown=shutdown, site=site) as doors:
+    app = shop().app
+    app.auth = authenticate
+    async with serving(app, shutdown=shutdown) as doors:
         client = doors.connect()
         assert (await client.ask(request("server/discover"))).status == 200
         await trio.testing.wait_all_tasks_blocked()
@@ -1342,7 +1343,9 @@ async def test_authenticated_user_is_the_peer() -> None:
             case _:
                 raise PermissionError("sign in")
 
-    async with serving(shop().app, site=Site(authenticate=authenticate)) as doors:
+    app = shop().app
+    app.auth = authenticate
+    async with serving(app) as doors:
         client = doors.connect()
         got = await client.ask(request("server/discover"))
         assert (got.status, got.headers["www-authenticate"]) == (401, "Bearer")
@@ -1356,7 +1359,9 @@ async def test_bug_in_authentication_admits_no_client(
     def authenticate(headers: Any) -> str | None:
         raise RuntimeError("a bug")
 
-    async with serving(shop().app, site=Site(authenticate=authenticate)) as doors:
+    app = shop().app
+    app.auth = authenticate
+    async with serving(app) as doors:
         got = await doors.connect().ask(request("server/discover"))
         assert got.status == 500
         assert b"a bug" not in got.body
@@ -1371,8 +1376,9 @@ async def test_authentication_takes_its_own_time(autojump_clock: MockClock) -> N
         await trio.sleep(100)
         return "ann"
 
-    site = Site(authenticate=authenticate)
-    async with serving(shop().app, Limits(head_time=10), site=site) as doors:
+    app = shop().app
+    app.auth = authenticate
+    async with serving(app, Limits(head_time=10)) as doors:
         data = post(request("server/discover"))
         for cut in (0, 20):
             client = doors.connect()

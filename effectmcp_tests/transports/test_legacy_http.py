@@ -17,6 +17,7 @@ from attrs import define, field
 
 from effectmcp.drivers.trio import Bell
 from effectmcp.server import Change
+from effectmcp.server.identity import ANONYMOUS
 from effectmcp.transports import http
 from effectmcp.transports.http import Limits
 from effectmcp.transports.sessions import SessionLimits
@@ -241,8 +242,9 @@ async def test_an_unknown_session(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
 async def test_a_session_of_another_user(method: str) -> None:
-    site = Site(authenticate=lambda headers: headers.get("x-user"))
-    async with serving(desk().app, site=site) as doors:
+    app = desk().app
+    app.auth = lambda headers: headers.get("x-user", ANONYMOUS)
+    async with serving(app) as doors:
         old = await shake(doors, x_user="ann")
         assert value_of((await old.ask(tool("whoami"))).json).startswith("ann ")
         body = tool("whoami") if method == "POST" else None

@@ -116,9 +116,9 @@ async def test_many_conversations_leave_nothing(count: int) -> None:
                 left.append((open_files(), tasks, len(gc.get_objects())))
             nursery.cancel_scope.cancel()
     # Until the second, modules and caches fill.
-    files, tasks, objects = zip(*left[1:], strict=True)
+    files, living, objects = zip(*left[1:], strict=True)
     assert files[-1] <= files[0]
-    assert tasks[-1] <= tasks[0]
+    assert living[-1] <= living[0]
     # A leak would leave one for each conversation, each time; what other tests have left
     # in this process comes and goes once.
     growths = [after - before for before, after in pairwise(objects)]

@@ -26,8 +26,6 @@ from effectmcp.transports.web import (
     sse,
 )
 
-APP = Server("shop")
-
 HEADERS = {
     "Host": "localhost:8000",
     "Content-Type": "application/json",
@@ -40,6 +38,7 @@ PUBLIC = "192.0.2.1"
 def ask(
     site: Site | None = None,
     *,
+    auth: object = None,
     method: str = "POST",
     path: str = "/mcp",
     bound_to: str | None = LOCAL,
@@ -49,12 +48,12 @@ def ask(
     named = {key.replace("_", "-").title(): one for key, one in headers.items()}
     fields = {key: one for key, one in {**HEADERS, **named}.items() if one is not None}
     asked = Head(method, path, fields.items(), bound_to=bound_to, peer="192.0.2.9")
-    return judged(Site() if site is None else site, asked)
+    return judged(Site() if site is None else site, asked, auth)
 
 
-def judged(site: Site, head: Head) -> Peer | Send:
+def judged(site: Site, head: Head, auth: object = None) -> Peer | Send:
     """Return the peer, or the response that refuses the request."""
-    talk = Conversation(Endpoint(app=APP, site=site), head)
+    talk = Conversation(Endpoint(app=Server("shop", auth=auth), site=site), head)
     step = talk.judge()
     if isinstance(step, Identify):
         try:
@@ -81,7 +80,7 @@ def problem(found: Peer | Send) -> str:
 
 
 def test_head_identifies_the_client() -> None:
-    peer = ask(Site(authenticate=lambda headers: headers["x-user"]), x_user=" ann\t")
+    peer = ask(auth=lambda headers: headers["x-user"], x_user=" ann\t")
     assert isinstance(peer, Peer)
     assert (peer.principal, peer.address) == ("ann", "192.0.2.9")
     assert peer.headers is not None
@@ -357,19 +356,22 @@ def test_failed_authentication_is_answered_with_401() -> None:
     def authenticate(headers: Mapping[str, str]) -> str | None:
         raise PermissionError(*headers.get("x-why", "").split())
 
-    found = ask(Site(authenticate=authenticate))
+    found = ask(auth=authenticate)
     assert isinstance(found, Send)
     assert found.status == 401
     assert ("WWW-Authenticate", "Bearer") in found.headers
     assert problem(found) == "who are you?"
-    assert problem(ask(Site(authenticate=authenticate), x_why="expired")) == "expired"
+    assert problem(ask(auth=authenticate, x_why="expired")) == "expired"
 
 
 def test_only_admitted_requests_are_authenticated() -> None:
     """Code that checks tokens should not have to think of strangers' pages."""
-    site = Site(authenticate=lambda headers: pytest.fail("it was called"))
-    assert status(ask(site, origin="https://evil.example")) == 403
-    assert status(ask(site, method="OPTIONS", origin="http://localhost")) == 204
+
+    def called(headers: Mapping[str, str]) -> str:
+        pytest.fail("it was called")
+
+    assert status(ask(auth=called, origin="https://evil.example")) == 403
+    assert status(ask(auth=called, method="OPTIONS", origin="http://localhost")) == 204
 
 
 # ---- what browsers need ----

@@ -18,10 +18,12 @@ import pytest
 import trio
 
 from effectmcp import UsageError
+from effectmcp.auth.api_keys import key_line, make_api_key
 from effectmcp.errors import KeysError
 from effectmcp.log_lines import LogSettings
 from effectmcp.state import Keys, make_key
 from effectmcp.transports import workers
+from effectmcp.transports.authenticating import AuthSettings
 from effectmcp.transports.http import Limits
 from effectmcp.transports.sockets import bind
 from effectmcp.transports.web import Site
@@ -113,6 +115,24 @@ async def test_workers_share_an_address_and_a_conversation(target: str) -> None:
             said, *both = text_of(await ask(port, again)).rsplit(" ", 2)
             assert said == "Dune for Ann"
             rounds = {int(one) for one in both}
+        shutdown.set()
+
+
+async def test_workers_authenticate(target: str, tmp_path: Path) -> None:
+    """As their settings say, which each process reads as JSON."""
+    keys, key = tmp_path / "keys", make_api_key()
+    keys.write_text(key_line("ann", key))
+    shutdown = trio.Event()
+    async with working(
+        target, auth=AuthSettings(api_keys=str(keys)), shutdown=shutdown
+    ) as port:
+        for given, status in [(key, 200), (make_api_key(), 401)]:
+            stream = await trio.open_tcp_stream("127.0.0.1", port)
+            async with Client(stream) as client:
+                got = await client.ask(
+                    call("pid"), host="localhost", authorization=f"Bearer {given}"
+                )
+                assert got.status == status
         shutdown.set()
 
 
@@ -309,12 +329,6 @@ async def test_workers_need_a_server(tmp_path: Path) -> None:
 async def test_workers_cannot_be_zero(target: str) -> None:
     with pytest.raises(UsageError, match="has to be one"):
         await run_workers(target, 0)
-
-
-async def test_workers_cannot_be_handed_a_function(target: str) -> None:
-    site = Site(authenticate=lambda headers: None)
-    with pytest.raises(UsageError, match="another process"):
-        await run_workers(target, 2, site=site)
 
 
 async def test_workers_are_not_for_windows(

@@ -331,13 +331,13 @@ def test_the_path_is_the_one_below_the_mount(path: str, status: int) -> None:
     assert response.status == status
 
 
-def test_the_user_comes_from_the_sites_authentication() -> None:
+def test_the_user_comes_from_the_servers_authentication() -> None:
     def authenticate(headers: Mapping[str, str]) -> str:
         if headers.get("authorization") != "Bearer ann's":
             raise PermissionError
         return "ann"
 
-    wsgi = strict(shop(), site=Site(path=None, authenticate=authenticate))
+    wsgi = strict(shop(auth=authenticate))
     body = call("whoami")
     assert asked(wsgi, body).status == 401
     known = asked(wsgi, body, headers_of(body, authorization="Bearer ann's"))
@@ -351,11 +351,10 @@ def test_an_async_hook_needs_something_to_run_it(
         return "ann"
 
     for hook in (authenticate, lambda headers: Later()):
-        site = Site(path=None, authenticate=hook)
-        assert asked(strict(shop(), site=site), call("whoami")).status == 500
+        assert asked(strict(shop(auth=hook)), call("whoami")).status == 500
         assert "give application(run_async=...)" in caplog.text
         caplog.clear()
-        wsgi = strict(shop(), site=site, run_async=asyncio.run)
+        wsgi = strict(shop(auth=hook), run_async=asyncio.run)
         assert text_of(asked(wsgi, call("whoami")).json) == "ann"
 
 
