@@ -9,6 +9,7 @@
     key_sets       the public keys of an issuer: fetched, cached, rotated
     tokens         what is the same for all tokens: audience, scopes, time, principal
     presented      the credentials in the headers
+    signatures     JWTs, and the keys that check them
     proofs         DPoP: a token that only its owner can use
     failures       how much a stranger's bad tokens may cost
 

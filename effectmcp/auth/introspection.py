@@ -1,16 +1,19 @@
 """Tokens that only their issuer can read: it is asked about each (RFC 7662).
 
-What it says is remembered for `cache` seconds, and so is that a token is not accepted: a
-token that was revoked is accepted for that long. Nobody can make this server ask without
-end: an address that sends bad tokens is not asked about for a minute.
+An accepted token is remembered for `cache` seconds: if it is revoked, it is accepted for
+that long. Nobody can make this server ask without end: for a minute, nothing is asked for
+an address that has sent many bad tokens. Equal tokens are asked about once at a time.
 """
 
 from __future__ import annotations
 
 import base64
+import threading
 from collections.abc import Generator
 from typing import Any, Final
 from urllib.parse import quote
+
+from attrs import define
 
 from ..errors import UsageError
 from ..exchange.shares import Shares, party_of
@@ -72,6 +75,8 @@ class IntrospectionAuth(TokenAuth):
         self._checks_audience = checks_audience
         self._places = Shares(_MOST, _SHARE)
         self._failures = Failures()
+        self._asked: dict[str, _Asked] = {}
+        self._lock = threading.Lock()
 
     def may_be(self, token: str) -> bool:
         """Return whether a token may be of this issuer: every token may."""
@@ -85,21 +90,42 @@ class IntrospectionAuth(TokenAuth):
         Raises:
             CredentialsError: If it is not accepted.
         """
-        address, party = presented.address, party_of(None, presented.address)
-        if not self._failures.may_try(address, self.clock()):
-            raise CredentialsError("too many bad tokens came from this address")
-        if not self._places.take(party):
-            raise CredentialsError(
-                "too many tokens are being asked about", error=None, status=503
-            )
+        # Its network: one client has more IPv6 addresses than can be counted.
+        party = party_of(None, presented.address)
+        if not self._failures.may_try(party, self.clock()):
+            # Not 401: nobody knows that this token is bad, and clients would drop it.
+            raise _later("too many bad tokens came from its address")
+        asked = self._begin(token, party)
         try:
             return (yield from self._ask(token))
         except CredentialsError as exc:
             if exc.status == 401:
-                self._failures.add(address, self.clock())
+                self._failures.add(party, self.clock())
             raise
         finally:
-            self._places.give(party)
+            self._end(token, asked)
+
+    def _begin(self, token: str, party: str | None) -> _Asked:
+        """Take a place for a token, unless it has one.
+
+        Raises:
+            CredentialsError: If there is none.
+        """
+        with self._lock:
+            asked = self._asked.get(token)
+            if asked is None:
+                if not self._places.take(party):
+                    raise _later("too many tokens are being asked about")
+                asked = self._asked[token] = _Asked(party)
+            asked.count += 1
+            return asked
+
+    def _end(self, token: str, asked: _Asked) -> None:
+        with self._lock:
+            asked.count -= 1
+            if not asked.count:
+                del self._asked[token]
+                self._places.give(asked.party)
 
     def _ask(self, token: str) -> Generator[Fetch, Fetched, Verified]:
         form = form_of({"token": token, "token_type_hint": "access_token"})
@@ -110,6 +136,7 @@ class IntrospectionAuth(TokenAuth):
                 method="POST",
                 headers=self._headers,
                 body=form,
+                is_shared=True,
             )
             if response.status != 200:
                 problem = f"it answered with the status {response.status}"
@@ -117,9 +144,7 @@ class IntrospectionAuth(TokenAuth):
             claims = json_of(self._endpoint, response)
         except FetchError as exc:
             logger.warning("a token could not be asked about: %s", exc)
-            raise CredentialsError(
-                "its issuer cannot be asked", error=None, status=503
-            ) from None
+            raise _later("its issuer cannot be asked") from None
         if claims.get("active") is not True:
             raise CredentialsError("expiry: its issuer does not accept it any more")
         if claims.get("iss", self.issuer) != self.issuer:
@@ -128,8 +153,20 @@ class IntrospectionAuth(TokenAuth):
             self.check_audience(claims.get("aud"))
         now = self.clock()
         until, expires = now + self._cache, None
-        if "exp" in claims:
+        if claims.get("exp") is not None:
             expires = self.check_times(claims, now)
             until = min(until, expires + self.leeway)
         identity = self.identity_in(claims, expires)
         return Verified(identity, until, thumbprint_in(claims))
+
+
+@define(eq=False)
+class _Asked:
+    """A token that is being asked about, by so many requests."""
+
+    party: str | None
+    count: int = 0
+
+
+def _later(problem: str) -> CredentialsError:
+    return CredentialsError(problem, error=None, status=503)

@@ -7,28 +7,18 @@ issuer's keys change.
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Collection, Generator
 from typing import Any, Final
-
-from joserfc import jws
-from joserfc.errors import JoseError
 
 from ..canonical import JSON
 from ..errors import UsageError
 from ..fetching.requests import Fetch, Fetched
 from ..server.identity import CredentialsError, Presented
 from .key_sets import KeySet
+from .signatures import KEYS, is_signed, read_jwt
 from .tokens import TokenAuth, Verified, checked_url, said, texts, thumbprint_in
 
 __all__ = ["JWTAuth"]
-
-#: All of them are asymmetric: with the issuer's public key, nobody can sign.
-_ALGORITHMS: Final = (
-    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
-    *("ES256", "ES384", "ES512", "Ed25519", "EdDSA"),
-)
 
 #: The types of tokens; an ID token, a proof or a logout token is none of them.
 _TYPES: Final = frozenset({"at+jwt", "application/at+jwt", "jwt"})
@@ -66,8 +56,8 @@ class JWTAuth(TokenAuth):
         super().__init__(issuer=issuer, resource=resource, **options)
         self._algorithms = frozenset(texts("JWTAuth(algorithms=...)", algorithms))
         for one in self._algorithms:
-            if one not in _ALGORITHMS:
-                known = ", ".join(_ALGORITHMS)
+            if one not in KEYS:
+                known = ", ".join(KEYS)
                 raise UsageError(f"JWTAuth(algorithms=...): {one!r} is not of {known}")
         if keys_url is not None:
             checked_url("JWTAuth(keys_url", keys_url)
@@ -89,8 +79,8 @@ class JWTAuth(TokenAuth):
         return claims.get("iss") == self.issuer
 
     def is_still(self, verified: Verified, now: float) -> bool:
-        """Return whether it has not expired, and the keys have not changed."""
-        return now < verified.until and verified.version == self._keys.version
+        """Return whether it has not expired, and the issuer's keys are the same."""
+        return now < verified.until and self._keys.is_current(verified.version)
 
     def find(
         self, presented: Presented, token: str
@@ -113,20 +103,13 @@ class JWTAuth(TokenAuth):
         if not keys:
             raise CredentialsError(f"key: {said(id_)} is not a key of the issuer")
         version = self._keys.version
-        for key in keys:
-            try:
-                signed = jws.deserialize_compact(token, key, algorithms=[algorithm])
-            except (JoseError, ValueError, TypeError):
-                continue
-            verified = _object(signed.payload)
-            # What was signed is what was read, but only this is certain of it.
-            if verified != claims:
-                break
-            expires = self.check_times(verified, self.clock())
-            identity = self.identity_in(verified, expires)
-            until = expires + self.leeway
-            return Verified(identity, until, thumbprint_in(verified), version)
-        raise CredentialsError("key: the signature is wrong")
+        if not any(is_signed(token, key, algorithm) for key in keys):
+            raise CredentialsError("key: the signature is wrong")
+        # Time has passed since, if the keys were fetched.
+        expires = self.check_times(claims, self.clock())
+        identity = self.identity_in(claims, expires)
+        until = expires + self.leeway
+        return Verified(identity, until, thumbprint_in(claims), version)
 
     def _checked_header(self, header: dict[str, JSON]) -> tuple[str, str | None]:
         """Return the algorithm and the key id of a token.
@@ -155,25 +138,7 @@ def _parts(token: str) -> tuple[dict[str, JSON], dict[str, JSON]]:
     Raises:
         CredentialsError: If it is no JWT.
     """
-    parts = token.split(".")
-    if len(parts) != 3:
-        raise CredentialsError("malformed: it is not a JWT")
     try:
-        header, claims = (_decoded(one) for one in parts[:2])
+        return read_jwt(token)
     except ValueError:
         raise CredentialsError("malformed: it is not a JWT") from None
-    return _object(header), _object(claims)
-
-
-def _decoded(text: str) -> bytes:
-    return base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
-
-
-def _object(data: bytes) -> dict[str, JSON]:
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise CredentialsError("malformed: it is not a JWT")
-    return found

@@ -16,17 +16,17 @@ cannot be reached locks nobody out for `stale` seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from itertools import islice
 from typing import Any, Final
 
-from joserfc import jwk
-from joserfc.errors import JoseError
+from attrs import field, frozen
 
 from ..canonical import JSON
 from ..fetching.issuers import metadata_of
 from ..fetching.requests import Fetch, Fetched, FetchError, json_of
 from ..logs import logger_for
 from ..server.identity import CredentialsError
-from .proofs import allows
+from .signatures import allows, public_key
 
 __all__ = ["KeySet"]
 
@@ -37,6 +37,17 @@ _MOST_KEYS: Final = 100
 
 #: Keys that a token without a key id is tried with.
 _MOST_TRIED: Final = 4
+
+#: Seconds until the next try, if one was cancelled.
+_AGAIN: Final = 1.0
+
+
+@frozen
+class _Key:
+    """A key as the issuer writes it, and as signatures are checked with it."""
+
+    jwk: dict[str, JSON]
+    public: Any = field(eq=False)
 
 
 class KeySet:
@@ -68,11 +79,11 @@ class KeySet:
         self._given_url = self._url = url
         self._clock = clock
         self._fresh, self._stale, self._pause = fresh, stale, pause
-        self._keys: list[dict[str, JSON]] = []
-        self._imported: dict[int, Any] = {}
+        self._keys: tuple[_Key, ...] = ()
         self._fetched: float | None = None
         self._tried: float | None = None
         self._is_fetching = False
+        self._ended = 0
         self.version = 0
 
     def find(
@@ -99,38 +110,44 @@ class KeySet:
             )
         return found
 
+    def is_current(self, version: int) -> bool:
+        """Return whether what the keys of a version have checked is still checked.
+
+        It is not if a fetch is due: else tokens that are known would keep a key that
+        the issuer has withdrawn.
+        """
+        return (
+            version == self.version
+            and self._is_usable()
+            and not (self._is_due() and self._may_try())
+        )
+
     def _look(self, id_: str | None, algorithm: str) -> list[Any]:
         if not self._is_usable():
             return []
-        places = [
-            place
-            for place, key in enumerate(self._keys)
-            if (id_ is None or key.get("kid") == id_) and allows(key, algorithm)
-        ]
-        return [self._import(place) for place in places[:_MOST_TRIED]]
-
-    def _import(self, place: int) -> Any:
-        found = self._imported.get(place)
-        if found is None:
-            found = self._imported[place] = jwk.import_key(self._keys[place])
-        return found
+        found = (
+            key.public
+            for key in self._keys
+            if (id_ is None or key.jwk.get("kid") == id_) and allows(key.jwk, algorithm)
+        )
+        return list(islice(found, _MOST_TRIED))
 
     def _is_usable(self) -> bool:
-        return self._fetched is not None and (
-            self._clock() - self._fetched < self._fresh + self._stale
-        )
+        return not self._is_past(self._fetched, self._fresh + self._stale)
 
     def _is_due(self) -> bool:
-        return self._fetched is None or self._clock() - self._fetched >= self._fresh
+        return self._is_past(self._fetched, self._fresh)
 
     def _may_try(self) -> bool:
-        if self._is_fetching:
-            return False
-        return self._tried is None or self._clock() - self._tried >= self._pause
+        return not self._is_fetching and self._is_past(self._tried, self._pause)
+
+    def _is_past(self, began: float | None, seconds: float) -> bool:
+        """Return whether more seconds have passed; also if the clock was set back."""
+        return began is None or not 0 <= self._clock() - began < seconds
 
     def _try(self) -> Generator[Fetch, Fetched, None]:
         """Fetch the keys; if that fails, keep those that there are."""
-        is_first = not self._is_fetching
+        is_first, ended = not self._is_fetching, self._ended
         if is_first:
             self._is_fetching, self._tried = True, self._clock()
         try:
@@ -142,29 +159,38 @@ class KeySet:
                     raise FetchError(self._issuer, "its metadata names no keys")
                 url = self._url = named
             response = yield Fetch(url=url, near=self._issuer, is_shared=True)
-            if response.status != 200:
-                raise FetchError(url, f"it answered with the status {response.status}")
-            keys = _usable(url, json_of(url, response))
-            if is_first:
-                self._replace(keys)
+            # Only one reads them: thousands may have waited for this response. That is
+            # the first one, unless its request was cancelled.
+            if ended == self._ended:
+                self._ended += 1
+                self._read(url, response)
         except FetchError as exc:
             self._url = self._given_url  # they may have moved
             if is_first:
+                self._ended += 1
                 logger.warning("the keys of %s were not read: %s", self._issuer, exc)
+        except GeneratorExit:
+            if is_first and self._pause > _AGAIN:
+                # The client has disconnected, which says nothing of the issuer.
+                self._tried = self._clock() - self._pause + _AGAIN
+            raise
         finally:
             if is_first:
                 self._is_fetching = False
 
-    def _replace(self, keys: list[dict[str, JSON]]) -> None:
+    def _read(self, url: str, response: Fetched) -> None:
+        if response.status != 200:
+            raise FetchError(url, f"it answered with the status {response.status}")
+        keys = _usable(url, json_of(url, response))
         self._fetched = self._clock()
         if keys != self._keys:
             if self._keys:
                 logger.info("%s has new keys", self._issuer)
-            self._keys, self._imported = keys, {}
+            self._keys = keys
             self.version += 1
 
 
-def _usable(url: str, document: dict[str, JSON]) -> list[dict[str, JSON]]:
+def _usable(url: str, document: dict[str, JSON]) -> tuple[_Key, ...]:
     """Return the keys in a document, without those that cannot be used.
 
     Raises:
@@ -173,12 +199,9 @@ def _usable(url: str, document: dict[str, JSON]) -> list[dict[str, JSON]]:
     listed = document.get("keys")
     found = []
     for one in listed[:_MOST_KEYS] if isinstance(listed, list) else ():
-        if isinstance(one, dict) and one.get("kty") in ("RSA", "EC", "OKP"):
-            try:
-                jwk.import_key(one)
-            except (JoseError, ValueError, TypeError, KeyError):
-                continue
-            found.append(one)
+        public = public_key(one)
+        if public is not None:
+            found.append(_Key(one, public))
     if not found:
         raise FetchError(url, "it has no keys that sign tokens")
-    return found
+    return tuple(found)

@@ -9,73 +9,25 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import threading
 from collections import OrderedDict
 from typing import Final
 from urllib.parse import urlsplit
 
-from joserfc import jwk, jws
-from joserfc.errors import JoseError
-
-from ..canonical import JSON
 from ..server.identity import CredentialsError, Presented
+from .signatures import allows, is_signed, public_key, read_jwt, thumbprint
 
-__all__ = ["ALGORITHMS", "Proofs", "allows"]
+__all__ = ["ALGORITHMS", "Proofs"]
 
 #: The algorithms that a proof may be signed with. Each is of one type of key.
 ALGORITHMS: Final = ("ES256", "ES384", "PS256", "RS256", "Ed25519", "EdDSA")
 
-#: The type of key, and its curve, of each algorithm that this library accepts.
-_KEYS: Final = {
-    "RS256": ("RSA", None),
-    "RS384": ("RSA", None),
-    "RS512": ("RSA", None),
-    "PS256": ("RSA", None),
-    "PS384": ("RSA", None),
-    "PS512": ("RSA", None),
-    "ES256": ("EC", "P-256"),
-    "ES384": ("EC", "P-384"),
-    "ES512": ("EC", "P-521"),
-    "Ed25519": ("OKP", "Ed25519"),
-    "EdDSA": ("OKP", "Ed25519"),
-}
-
-#: Characters of the modulus of an RSA key of 2048 bits, in base64.
-_SHORTEST: Final = 341
-
-#: Members of a key that is not public.
-_PRIVATE: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
-
-
-def allows(key: dict[str, JSON], algorithm: str) -> bool:
-    """Return whether a key, in JSON, is a public one for an algorithm."""
-    type_, curve = _KEYS.get(algorithm, (None, None))
-    if type_ is None or key.get("kty") != type_ or _PRIVATE & key.keys():
-        return False
-    if curve is not None and key.get("crv") != curve:
-        return False
-    modulus = key.get("n")
-    if type_ == "RSA" and (not isinstance(modulus, str) or len(modulus) < _SHORTEST):
-        return False
-    uses = key.get("key_ops")
-    if key.get("use", "sig") != "sig" or (
-        isinstance(uses, list) and "verify" not in uses
-    ):
-        return False
-    named = key.get("alg")
-    return named is None or named == algorithm or {named, algorithm} <= _EDWARDS
-
-
-#: Two names of one algorithm (RFC 9864).
-_EDWARDS: Final = {"Ed25519", "EdDSA"}
-
 #: Seconds for which a proof is valid.
 _LIFE: Final = 60.0
 
-#: Proofs that are remembered, and those of one key.
+#: Proofs that are remembered, and those of one user.
 _MOST: Final = 100_000
-_MOST_OF_KEY: Final = 20_000
+_MOST_OF_ONE: Final = 20_000
 
 
 class Proofs:
@@ -89,21 +41,28 @@ class Proofs:
     def __init__(self, resource: str, leeway: float) -> None:
         self._url = _plain_url(resource)
         self._leeway = leeway
-        #: By proof: when it may be forgotten, and its key. The oldest ones come first.
+        #: By proof: when it may be forgotten, and whose it is. The oldest ones come first.
         self._used: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
         self._counts: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def check(
-        self, presented: Presented, token: str, thumbprint: str, now: float
+        self,
+        presented: Presented,
+        token: str,
+        bound: str,
+        now: float,
+        *,
+        principal: str = "",
     ) -> None:
         """Check the proof of a request.
 
         Args:
             presented: The request.
             token: Its token.
-            thumbprint: The key that the token is bound to.
+            bound: The thumbprint of the key that the token is bound to.
             now: The seconds since 1970.
+            principal: Whose token it is: one user cannot use up all the room.
 
         Raises:
             CredentialsError: If it is missing, of another key or request, or used.
@@ -111,48 +70,50 @@ class Proofs:
         proof = presented.headers.get("dpop")
         if not proof:
             raise _wrong("it is missing")
-        try:
-            id_ = self._check(proof, presented.method, token, thumbprint, now)
-        except (JoseError, ValueError, TypeError, KeyError) as exc:
-            raise _wrong(f"it cannot be read: {type(exc).__name__}") from None
-        self._use(
-            hashlib.sha256(f"{thumbprint} {id_}".encode()).digest(), thumbprint, now
-        )
+        id_ = self._check(proof, presented.method, token, bound, now)
+        # JSON can spell half of a surrogate pair.
+        used = f"{bound} {id_}".encode("utf-8", "surrogatepass")
+        self._use(hashlib.sha256(used).digest(), principal, now)
 
     def _check(
-        self, proof: str, method: str, token: str, thumbprint: str, now: float
+        self, proof: str, method: str, token: str, bound: str, now: float
     ) -> str:
-        header = json.loads(_decoded(proof.split(".")[0]))
-        key, algorithm = header["jwk"], header["alg"]
-        if header.get("typ") != "dpop+jwt" or "crit" in header:
+        """Return the id of a proof (RFC 9449, section 4.3)."""
+        try:
+            header, claims = read_jwt(proof)
+        except ValueError:
+            raise _wrong("it is not a JWT") from None
+        key, algorithm = header.get("jwk"), header.get("alg")
+        if header.get("typ") != "dpop+jwt" or "crit" in header or "b64" in header:
             raise _wrong("it is not a proof")
         if algorithm not in ALGORITHMS or not allows(key, algorithm):
             raise _wrong("its key or its algorithm is not allowed")
-        public = jwk.import_key(key)
-        if public.thumbprint() != thumbprint:
+        public = public_key(key)
+        if public is None or thumbprint(public) != bound:
             raise _wrong("it is signed with another key")
-        payload = jws.deserialize_compact(proof, public, algorithms=[algorithm]).payload
-        claims = json.loads(payload)
-        if claims["htm"] != method or _plain_url(claims["htu"]) != self._url:
+        if not is_signed(proof, public, algorithm):
+            raise _wrong("its signature is wrong")
+        if claims.get("htm") != method or _plain_url(claims.get("htu")) != self._url:
             raise _wrong("it is for another request")
         hashed = base64.urlsafe_b64encode(hashlib.sha256(token.encode()).digest())
-        if claims["ath"] != hashed.decode().rstrip("="):
+        if claims.get("ath") != hashed.decode().rstrip("="):
             raise _wrong("it is for another token")
-        made = claims["iat"]
+        made = claims.get("iat")
         if isinstance(made, bool) or not isinstance(made, (int, float)):
             raise _wrong("its time is not a time")
-        if not -self._leeway <= now - made <= _LIFE + self._leeway:
-            raise _wrong(f"it was made {now - made:.0f} s ago")
-        id_ = claims["jti"]
+        # Compared and not subtracted: a number in JSON may be larger than any float.
+        if not now - _LIFE - self._leeway <= made <= now + self._leeway:
+            raise _wrong("it is too old, or of the future")
+        id_ = claims.get("jti")
         if not isinstance(id_, str) or not id_:
             raise _wrong("it has no id")
         return id_
 
-    def _use(self, proof: bytes, key: str, now: float) -> None:
+    def _use(self, proof: bytes, owner: str, now: float) -> None:
         with self._lock:
             while self._used:
                 first, (until, of) = next(iter(self._used.items()))
-                if until > now:
+                if until >= now:
                     break
                 del self._used[first]
                 self._counts[of] -= 1
@@ -160,27 +121,30 @@ class Proofs:
                     del self._counts[of]
             if proof in self._used:
                 raise _wrong("it has been used before")
-            count = self._counts.get(key, 0)
-            if count >= _MOST_OF_KEY or len(self._used) >= _MOST:
+            count = self._counts.get(owner, 0)
+            if count >= _MOST_OF_ONE or len(self._used) >= _MOST:
                 raise CredentialsError(
-                    "key: there are too many proofs to remember", status=503
+                    "key: there are too many proofs to remember",
+                    error=None,
+                    status=503,
                 )
-            self._counts[key] = count + 1
-            self._used[proof] = (now + _LIFE + 2 * self._leeway, key)
+            self._counts[owner] = count + 1
+            self._used[proof] = (now + _LIFE + 2 * self._leeway, owner)
 
 
 def _wrong(problem: str) -> CredentialsError:
     return CredentialsError(f"proof (DPoP): {problem}", error="invalid_dpop_proof")
 
 
-def _decoded(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-
-
-def _plain_url(url: str) -> str:
+def _plain_url(url: object) -> str | None:
     """Return a URL as proofs are compared: without query (RFC 9449, section 4.3)."""
-    parts = urlsplit(url)
-    port = parts.port
+    if not isinstance(url, str):
+        return None
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
     if port in (None, {"http": 80, "https": 443}.get(parts.scheme)):
         place = parts.hostname or ""
     else:

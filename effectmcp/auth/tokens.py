@@ -7,6 +7,7 @@ get the error code and nothing else.
 from __future__ import annotations
 
 import hashlib
+import reprlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -244,7 +245,8 @@ class TokenAuth:
                 raise CredentialsError("key: the token is bound to no key")
             if scheme != "dpop":
                 raise CredentialsError("key: the token came without a proof (DPoP)")
-            self._proofs.check(presented, token, bound, now)
+            principal = verified.identity.principal
+            self._proofs.check(presented, token, bound, now, principal=principal)
         missing = self._scopes - verified.identity.scopes
         if missing:
             raise CredentialsError(
@@ -409,4 +411,9 @@ _FAR: Final = 1e12
 
 def said(value: object) -> str:
     """Return a stranger's value for the log."""
-    return repr(value)[:_SAID]
+    return _SHORT.repr(value)[:_SAID]
+
+
+#: It stops where `repr` would fail: JSON can be nested more deeply than that.
+_SHORT: Final = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _SAID

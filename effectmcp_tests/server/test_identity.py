@@ -299,7 +299,7 @@ def test_gate_without_oauth_has_no_metadata() -> None:
 
 
 def test_gate_in_words() -> None:
-    assert repr(Gate([KEY, find_user])) == "1 API keys or find_user"
+    assert repr(Gate([KEY, find_user])) == "1 API key or find_user"
 
 
 @pytest.mark.parametrize("auth", ["ann", 7, {}, Scheme, [Scheme]])

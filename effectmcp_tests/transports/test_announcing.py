@@ -52,7 +52,7 @@ def find_user(headers: Mapping[str, str]) -> str:
             Site(origins=["https://c.example"], proxies=["10.0.0.0/8", "unix"]),
             ["192.0.2.1"],
             (
-                "authenticated by find_user or 1 API keys, under any host name; pages of"
+                "authenticated by find_user or 1 API key, under any host name; pages of"
                 " https://c.example; proxies at 10.0.0.0/8, unix"
             ),
         ),
