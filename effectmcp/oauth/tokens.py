@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias, TypeGuard
 
 from attrs import asdict, field, frozen
 
 from ..canonical import JSON
 from ..errors import EffectMCPError
 
-__all__ = ["Kept", "OAuthError", "Scheme", "Tokens", "printable"]
+__all__ = ["Kept", "OAuthError", "Scheme", "Tokens", "is_visible", "printable"]
 
 #: Characters of a stranger's text in a message.
 _SAID: Final = 300
@@ -27,6 +27,15 @@ def printable(text: object) -> str:
     """Return a stranger's text for a message: short, and without control characters."""
     shown = text if isinstance(text, str) else repr(text)
     return "".join(one if one.isprintable() else "?" for one in shown[:_SAID])
+
+
+#: Ids, secrets, codes and refresh tokens (RFC 6749, appendix A: 1*VSCHAR).
+_VISIBLE: Final = re.compile(r"[ -~]{1,65536}")
+
+
+def is_visible(text: object) -> TypeGuard[str]:
+    """Return whether an id or a secret may be sent (RFC 6749, appendix A)."""
+    return isinstance(text, str) and _VISIBLE.fullmatch(text) is not None
 
 
 class OAuthError(EffectMCPError):
