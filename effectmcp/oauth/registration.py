@@ -23,7 +23,15 @@ from .tokens import OAuthError, printable
 if TYPE_CHECKING:
     from .settings import OAuth
 
-__all__ = ["AuthMethod", "Registration", "authenticated", "chosen", "register"]
+__all__ = [
+    "AuthMethod",
+    "Registration",
+    "authenticated",
+    "chosen",
+    "read_json",
+    "refused",
+    "register",
+]
 
 AuthMethod: TypeAlias = Literal[
     "none", "client_secret_basic", "client_secret_post", "private_key_jwt"

@@ -267,7 +267,10 @@ def test_state_of_another_issuers_user_is_no_state() -> None:
         for issuer in ("https://one.example", "https://two.example")
     )
     asked = result(call(app, "order", peer=one))
-    more = {"answers": said(asked, {"value": "x"}), "state": asked["requestState"]}
+    more: dict[str, Any] = {
+        "answers": said(asked, {"value": "x"}),
+        "state": asked["requestState"],
+    }
     assert "error" in (call(app, "order", peer=other, **more).message or {})
     assert "result" in (call(app, "order", peer=one, **more).message or {})
 
@@ -345,7 +348,9 @@ def started(user: User, peer: Peer, name: str = "nap") -> str:
 
 
 def about(method: str, id_: str) -> Wire:
-    more = {"inputResponses": {}} if "inputResponses" in _TAKES.get(method, ()) else {}
+    more: dict[str, Any] = (
+        {"inputResponses": {}} if "inputResponses" in _TAKES.get(method, ()) else {}
+    )
     meta = {"_meta": {RELATED_TASK: {"taskId": id_}}} if method == _DRAFTED else {}
     return {"taskId": id_, **more, **meta}
 
@@ -665,7 +670,10 @@ def test_handler_learns_who_began_the_call() -> None:
         return (yield from Elicit("Who?", str))
 
     asked = result(call(app, "whoami", peer=WRITER))
-    more = {"answers": said(asked, {"value": "x"}), "state": asked["requestState"]}
+    more: dict[str, Any] = {
+        "answers": said(asked, {"value": "x"}),
+        "state": asked["requestState"],
+    }
     result(call(app, "whoami", peer=READER, **more))
     assert seen == [("orders:read", "orders:write")] * 2
 
