@@ -105,7 +105,7 @@ class Known:
     Only accepted tokens are kept: a stranger's tokens take no room.
     """
 
-    most: int = 10_000
+    most: int = 5_000
     _tokens: OrderedDict[bytes, Verified] = field(factory=OrderedDict)
 
     def get(self, digest: bytes) -> Verified | None:
