@@ -193,6 +193,18 @@ def test_token_that_is_mangled_is_refused(how: str) -> None:
     assert refused(MANGLED[how]).status == 401
 
 
+def test_token_nested_to_any_depth_is_refused() -> None:
+    """Wherever recursion ends: what one reader can read, the next one may not."""
+    one = door()
+    one.admits(GOOD)
+    for depth in range(900, 1_000):
+        deep = "[" * depth + "]" * depth
+        header = f'{{"alg":"ES256","kid":"first","extra":{deep}}}'
+        forged = signed(header, claims_of(), key("evil"))
+        with pytest.raises(CredentialsError):
+            one.admits(forged)
+
+
 def test_token_with_a_claim_twice_is_read_once() -> None:
     """What is checked and what is used are the same reading (RFC 7519, section 4)."""
     twice = json.dumps(claims_of())[:-1] + ', "sub": "bob"}'
