@@ -33,6 +33,9 @@ _PREFIX: Final = "emcp_"
 
 _LINE: Final = re.compile(r"(\S+)\s+sha256:([0-9a-f]{64})((?:\s+\S+)*)\s*")
 
+#: A scope may have such a character; a remark begins a line, or follows a space.
+_REMARK: Final = re.compile(r"(?:^|\s)#.*")
+
 #: Seconds between two looks at a file.
 _LOOK: Final = 1.0
 
@@ -46,13 +49,15 @@ def key_line(name: str, key: str, scopes: Iterable[str] = ()) -> str:
     """Return the line of the file for a key.
 
     Raises:
-        UsageError: If the name or a scope has a space.
+        UsageError: If the name or a scope has a space, or would begin a remark.
     """
     if not re.fullmatch(r"[^\s#]+", name):
         raise UsageError(
             f"{name!r} cannot be the name of a key; write it without spaces"
         )
     found = sorted(checked_scopes("a key", scopes))
+    if any(one.startswith("#") for one in found):
+        raise UsageError(f"{found} cannot be scopes of a key: '#' begins a remark")
     return " ".join([name, f"sha256:{_hash(key)}", *found])
 
 
@@ -83,6 +88,7 @@ class APIKeys:
         self._path = Path(source) if isinstance(source, (Path, str)) else None
         self._looked = clock()
         self._stamp: Any = None
+        self._is_empty = False
         self._keys: Mapping[str, Identity] = {}
         if self._path is None:
             assert not isinstance(source, (Path, str))  # for the type checkers
@@ -109,11 +115,19 @@ class APIKeys:
         if path is None or now - self._looked < _LOOK:
             return
         self._looked = now
+        was_empty, self._is_empty = self._is_empty, False
         try:
             found = path.stat()
             if (found.st_mtime_ns, found.st_size, found.st_ino) != self._stamp:
                 self._load(path)
                 logger.info("%s was read again: %s", path, self)
+        except _NoKeyError as exc:
+            # Editors empty a file before they write it; but then it has keys again when
+            # it is looked at the next time. Else all of them are withdrawn.
+            self._is_empty = True
+            if was_empty:
+                self._keys = {}
+            logger.error("nobody has a key any more: %s", exc)
         except (OSError, UsageError) as exc:
             # Half of an edit: those who were let in before still are.
             logger.error("the keys are as they were: %s", exc)
@@ -153,9 +167,8 @@ class APIKeys:
 
 def _read(of: str, lines: Iterable[str]) -> dict[str, Identity]:
     found: dict[str, Identity] = {}
-    names: set[str] = set()
     for number, line in enumerate(lines, 1):
-        text = line.partition("#")[0].strip()
+        text = _REMARK.sub("", line).strip()
         if not text:
             continue
         match = _LINE.fullmatch(text)
@@ -167,8 +180,12 @@ def _read(of: str, lines: Iterable[str]) -> dict[str, Identity]:
         name, digest, scopes = match[1], match[2], match[3].split()
         if digest in found:
             raise UsageError(f"{of}, line {number}: this key is there twice")
-        names.add(name)
-        found[digest] = Identity(subject=name, scopes=frozenset(scopes))
+        of_key = checked_scopes(f"{of}, line {number}", scopes)
+        found[digest] = Identity(subject=name, scopes=of_key)
     if not found:
-        raise UsageError(f"{of}: it has no key")
+        raise _NoKeyError(f"{of}: it has no key")
     return found
+
+
+class _NoKeyError(UsageError):
+    """Raised if there is nothing wrong, and no key."""

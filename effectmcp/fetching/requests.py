@@ -46,7 +46,7 @@ class Fetch:
         body: The body.
         longest: Bytes that the response may have.
         timeout: Seconds until the response has arrived.
-        is_shared: Whether one response serves all who ask for the URL at the same time.
+        is_shared: Whether one response serves all equal requests of the same time.
     """
 
     url: str
