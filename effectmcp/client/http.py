@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from itertools import count
 from typing import Any, Final, Self, TypeVar
 
 import anyio
@@ -189,7 +188,9 @@ class OverHttp:
                 ) as response:
                     yield response
                 return
-            for number in count():
+            # Only what may show the user a page counts as a login.
+            logins = nonces = 0
+            while True:
                 signed = await self._sign(self._login, method)
                 async with self._http.stream(
                     method,
@@ -201,13 +202,17 @@ class OverHttp:
                     if refused is None or not may_log_in:
                         yield response
                         return
-                if number >= self._login.attempts:
+                if max(logins, nonces) >= self._login.attempts:
                     wanted = " ".join(refused.scopes or ())
                     raise LoginFailed(
-                        f"{self._url} does not accept the token, after {number} logins"
+                        f"{self._url} does not accept the token, after {logins} logins"
                         + (f"; it wants {printable(wanted)}" if wanted else "")
                     )
-                await self._log_in(self._login, refused, signed, number)
+                await self._log_in(self._login, refused, signed, logins)
+                if refused.wants_nonce:
+                    nonces += 1
+                else:
+                    logins += 1
         except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
             words = str(exc) or type(exc).__name__
             raise ChannelError(f"{self._url} cannot be reached: {words}") from exc

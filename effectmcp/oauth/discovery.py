@@ -83,7 +83,7 @@ def discover(
     Args:
         url: The URL of the server.
         challenge: How it refused a request; `None` if it said nothing.
-        preferred: Authorization servers that the client knows already.
+        preferred: Authorization servers that the client knows already, the best first.
 
     Raises:
         OAuthError: If they do not describe themselves as they have to.
@@ -115,7 +115,7 @@ def discover(
     ][:_MOST]
     if not issuers:
         raise OAuthError(f"the server at {url} names no authorization server")
-    known = [one for one in issuers if one in preferred]
+    known = [one for one in preferred if one in issuers]
     issuer = (known or issuers)[0]
     metadata = yield from metadata_of(issuer, near=url)
     wants = document.get("dpop_bound_access_tokens_required") is True

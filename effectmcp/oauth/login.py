@@ -10,7 +10,7 @@ After a flow has ended, the same request is sent again, with new headers. Which 
     refusal                       what is done
     ----------------------------  -------------------------------------------------------
     401, a nonce is wanted        nothing: the next proof has it
-    401, with a refresh token     refresh; if that fails, log in
+    401, with a refresh token     refresh, once for a request; if that fails, log in
     401                           log in
     403 insufficient_scope        log in, for the scopes so far and those that are missing
 """
@@ -20,12 +20,13 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from attrs import evolve, frozen
 
 from ..errors import UsageError
+from ..fetching.requests import FetchError
 from ..fetching.zones import Zone, zone_of_url
 from ..protocol.authorization import INSUFFICIENT_SCOPE, Challenge, read_challenges
 from .discovery import Found, discover, scopes_of
@@ -49,7 +50,12 @@ from .tokens import Kept, OAuthError, Tokens, printable
 __all__ = ["Login", "Redirect", "Refused", "Visit"]
 
 #: Seconds before it expires that a token is renewed.
-_EARLY = 10.0
+_EARLY: Final = 10.0
+
+#: The error for a client that the authorization server does not know, and the errors
+#: after which a refresh token is of no use (RFC 6749, section 5.2).
+_UNKNOWN: Final = "invalid_client"
+_FINAL: Final = frozenset({_UNKNOWN, "invalid_grant", "unauthorized_client"})
 
 
 @frozen(kw_only=True)
@@ -171,13 +177,13 @@ class Login:
 
         Args:
             refused: The refusal.
-            is_first: Whether it is the first of this request.
+            is_first: Whether it is the first of this request, apart from nonces.
 
         Raises:
             OAuthError: If there is no token.
             FetchError: If a server cannot be reached.
         """
-        if refused.wants_nonce and is_first:
+        if refused.wants_nonce:
             return
         parts = urlsplit(self._url)
         if parts.scheme != "https" and zone_of_url(self._url) is not Zone.LOOPBACK:
@@ -185,7 +191,10 @@ class Login:
         found = yield from discover(self._url, refused.challenge, self._known())
         tokens = self.kept.tokens
         if tokens is not None and tokens.issuer != found.issuer:
-            tokens = None  # the server trusts another one now
+            # The server trusts another one now, so it gets no more tokens of the old one
+            # (2026-07-28, Token Handling).
+            tokens = None
+            self._keep(tokens=None)
         if refused.status == 401 and is_first and tokens is not None:
             if (yield from self._refresh(found, tokens)):
                 return
@@ -195,10 +204,15 @@ class Login:
     def renew(self) -> Flow[None]:
         """Renew a token that has expired; if that fails, the server will refuse it."""
         tokens = self.kept.tokens
-        if tokens is not None:
+        if tokens is None:
+            return
+        try:
+            # Without a challenge: its metadata may not be found.
             found = yield from discover(self._url, None, self._known())
             if tokens.issuer == found.issuer:
                 yield from self._refresh(found, tokens)
+        except (OAuthError, FetchError):
+            return
 
     def _known(self) -> list[str]:
         """Return the authorization servers that the client knows."""
@@ -270,11 +284,20 @@ class Login:
         asking = self._asking(found, registration, tokens.scopes, tokens.proof_key)
         try:
             renewed = yield from refresh_grant(asking, tokens.refresh)
-        except OAuthError:
-            self._keep(tokens=evolve(tokens, refresh=None))
+        except OAuthError as exc:
+            # Any other error may be over the next time.
+            if exc.code in _FINAL:
+                self._keep(tokens=evolve(tokens, refresh=None))
+            self._forget_if_unknown(exc, found.issuer)
             return False
         self._keep(tokens=renewed)
         return True
+
+    def _forget_if_unknown(self, exc: OAuthError, issuer: str) -> None:
+        """Forget a registration that the authorization server has deleted."""
+        if exc.code == _UNKNOWN:
+            kept = self.kept.clients.items()
+            self._keep(clients={name: one for name, one in kept if name != issuer})
 
     def _log_in(
         self, found: Found, scopes: tuple[str, ...], tokens: Tokens | None
@@ -300,7 +323,11 @@ class Login:
                 clients = {**self.kept.clients, found.issuer: registration.to_json()}
                 self._keep(clients=clients)
             asking = self._asking(found, registration, scopes, proof_key)
-            return (yield from code_grant(asking, redirect_uri))
+            try:
+                return (yield from code_grant(asking, redirect_uri))
+            except OAuthError as exc:
+                self._forget_if_unknown(exc, found.issuer)
+                raise
         if registration is None:
             registration = Registration(client_id="", method="none")
         asking = self._asking(found, registration, scopes, proof_key)

@@ -98,7 +98,7 @@ class LoginSession:
         Args:
             refused: The refusal.
             signed: The headers that were refused.
-            number: How often the request was refused before.
+            number: How often the request has led to a login before.
 
         Raises:
             EffectMCPError: If there is no token: `OAuthError`, `FetchError`, `UsageError`.
