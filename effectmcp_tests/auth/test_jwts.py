@@ -243,22 +243,22 @@ def test_jwt_of_a_withdrawn_key_is_refused_though_it_is_known() -> None:
 @pytest.mark.parametrize(
     ("claims", "scopes"),
     [
-        ({"scope": "a b"}, {"a", "b"}),
-        ({"scope": ["a", "b"]}, {"a", "b"}),
-        ({"scp": "a b"}, {"a", "b"}),
-        ({"scp": ["a", "b"]}, {"a", "b"}),
-        ({"scope": "a", "scp": "b"}, {"a"}),
-        ({"scope": "", "scp": "b"}, set()),
-        ({"scope": 5, "scp": "b"}, {"b"}),
-        ({"scope": ["a", 5, None, "b c", 'q"', "ü", ""]}, {"a"}),
-        ({"scope": "  a   b  "}, {"a", "b"}),
-        ({"scope": {"a": 1}}, set()),
-        ({}, set()),
+        ({"scope": "a b"}, "a b"),
+        ({"scope": ["a", "b"]}, "a b"),
+        ({"scp": "a b"}, "a b"),
+        ({"scp": ["a", "b"]}, "a b"),
+        ({"scope": "a", "scp": "b"}, "a"),
+        ({"scope": "", "scp": "b"}, ""),
+        ({"scope": 5, "scp": "b"}, "b"),
+        ({"scope": ["a", 5, None, "b c", 'q"', "ü", ""]}, "a"),
+        ({"scope": "  a   b  "}, "a b"),
+        ({"scope": {"a": 1}}, ""),
+        ({}, ""),
     ],
     ids=str,
 )
-def test_jwt_scopes_are_of_either_claim(claims: Claims, scopes: set[str]) -> None:
-    assert door().admits(token(**claims)).scopes == scopes
+def test_jwt_scopes_are_of_either_claim(claims: Claims, scopes: str) -> None:
+    assert door().admits(token(**claims)).scopes == set(scopes.split())
 
 
 def test_jwt_scopes_contain_what_they_imply() -> None:

@@ -696,11 +696,12 @@ def every_token() -> Script:
     yield by("ann+base", 403, call("audit"))
     yield by("ann+base+audit", 200, call("audit"))
     # A session of 2025-11-25: the status is the same one.
-    token = {"authorization": "Bearer ann+base"}
-    shake = yield old(200, None, VERSIONS[0], initialize(VERSIONS[0]), **token)
+    token = "Bearer ann+base"
+    first = initialize(VERSIONS[0])
+    shake = yield old(200, None, VERSIONS[0], first, authorization=token)
     session = shake.headers["mcp-session-id"]
     ask = partial(old, session=session, version=VERSIONS[0])
-    yield ask(403, body=tool("audit", id=2), **token)
+    yield ask(403, body=tool("audit", id=2), authorization=token)
     yield ask(200, body=tool("audit", id=3), authorization="Bearer ann+base+audit")
     yield ask(404, body=tool("audit", id=4), authorization="Bearer bob+base+audit")
     yield ask(401, body=tool("audit", id=5))
