@@ -680,7 +680,7 @@ def by(token: str, status: int, body: JSON = LIST) -> Ask:
     return post(status, body, headers={"authorization": f"Bearer {token}"})
 
 
-def document(status: int, method: str, **headers: str) -> Ask:
+def document(status: int, method: str, **headers: Any) -> Ask:
     return attrs.evolve(bare(status, method, **headers), path=DOCUMENT)
 
 
