@@ -680,7 +680,7 @@ def by(token: str, status: int, body: JSON = LIST) -> Ask:
     return post(status, body, headers={"authorization": f"Bearer {token}"})
 
 
-def document(status: int, method: str, **headers: str) -> Ask:
+def document(status: int, method: str, **headers: Any) -> Ask:
     return attrs.evolve(bare(status, method, **headers), path=DOCUMENT)
 
 
@@ -696,7 +696,7 @@ def every_token() -> Script:
     yield by("ann+base", 403, call("audit"))
     yield by("ann+base+audit", 200, call("audit"))
     # A session of 2025-11-25: the status is the same one.
-    token = {"authorization": "Bearer ann+base"}
+    token: dict[str, Any] = {"authorization": "Bearer ann+base"}
     shake = yield old(200, None, VERSIONS[0], initialize(VERSIONS[0]), **token)
     session = shake.headers["mcp-session-id"]
     ask = partial(old, session=session, version=VERSIONS[0])
