@@ -173,7 +173,7 @@ def test_a_hook_may_let_a_client_in_without_a_name(name: str) -> None:
     assert begin.peer.scopes == frozenset()  # and not `None`, which allows everything
 
 
-def test_a_hook_that_finds_nobody_lets_no_client_in() -> None:
+def test_a_hook_that_returns_none_lets_no_client_in() -> None:
     """A hook that forgets `return` refuses; a host has let the client in itself."""
     talk = Table().talk(auth=lambda headers: None)
     talk.judge()
@@ -227,7 +227,7 @@ def test_a_check_without_the_authors_code_is_done_at_once() -> None:
         ("Basic YTpi", "Bearer"),
     ],
 )
-def test_a_key_that_nobody_has(authorization: str | None, challenge: str) -> None:
+def test_an_unknown_key(authorization: str | None, challenge: str) -> None:
     headers: dict[str, Any] = {}
     if authorization is not None:
         headers["authorization"] = authorization

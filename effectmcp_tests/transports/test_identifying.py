@@ -1,4 +1,4 @@
-"""What an authenticator returns is waited for, on a loop and in a thread."""
+"""Waiting for the result of an authenticator, on a loop and in a thread."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_thread_waits_for_what_takes_long() -> None:
 
 
 def test_thread_leaves_awaitables_to_its_host() -> None:
-    """It has a `run_async=` for them."""
+    """The host has a `run_async=` for them."""
     found = later("ann")
     assert send_for(found) is found
     assert inspect.iscoroutine(found)
