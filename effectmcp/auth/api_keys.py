@@ -33,6 +33,9 @@ _PREFIX: Final = "emcp_"
 
 _LINE: Final = re.compile(r"(\S+)\s+sha256:([0-9a-f]{64})((?:\s+\S+)*)\s*")
 
+#: Scopes may contain the character, such as a URL with a fragment.
+_COMMENT: Final = re.compile(r"(?:^|\s)#")
+
 #: Seconds between two looks at a file.
 _LOOK: Final = 1.0
 
@@ -46,13 +49,16 @@ def key_line(name: str, key: str, scopes: Iterable[str] = ()) -> str:
     """Return the line of the file for a key.
 
     Raises:
-        UsageError: If the name or a scope has a space.
+        UsageError: If the name or a scope has a space, or begins a comment.
     """
     if not re.fullmatch(r"[^\s#]+", name):
         raise UsageError(
             f"{name!r} cannot be the name of a key; write it without spaces"
         )
     found = sorted(checked_scopes("a key", scopes))
+    for one in found:
+        if one.startswith("#"):
+            raise UsageError(f"{one!r} would begin a comment in a file of keys")
     return " ".join([name, f"sha256:{_hash(key)}", *found])
 
 
@@ -154,7 +160,7 @@ def _read(of: str, lines: Iterable[str]) -> dict[str, Identity]:
     found: dict[str, Identity] = {}
     names: set[str] = set()
     for number, line in enumerate(lines, 1):
-        text = line.partition("#")[0].strip()
+        text = _COMMENT.split(line, maxsplit=1)[0].strip()
         if not text:
             continue
         match = _LINE.fullmatch(text)
@@ -167,7 +173,8 @@ def _read(of: str, lines: Iterable[str]) -> dict[str, Identity]:
         if digest in found:
             raise UsageError(f"{of}, line {number}: this key is there twice")
         names.add(name)
-        found[digest] = Identity(subject=name, scopes=frozenset(scopes))
+        allowed = checked_scopes(f"{of}, line {number}", scopes)
+        found[digest] = Identity(subject=name, scopes=allowed)
     if not found:
         raise UsageError(f"{of}: it has no key")
     return found

@@ -32,7 +32,7 @@ CHALLENGES = st.tuples(TOKENS, st.dictionaries(TOKENS.map(str.lower), VALUES))
 @example([("Bearer", {"a": 'b", c="d'}), ("DPoP", {})])
 @example([("Bearer", {"a": "\\"}), ("Basic", {"a": '\\"'})])
 def test_challenges_are_read_as_they_were_written(given: Any) -> None:
-    """Any value, such as a quote, or another challenge."""
+    """A value may contain quotes, or look like another challenge."""
     header = ", ".join(challenge(scheme, parameters) for scheme, parameters in given)
     assert read_challenges(header) == tuple(
         Challenge(scheme.lower(), parameters) for scheme, parameters in given

@@ -226,7 +226,7 @@ def test_gate_refuses_what_none_can_judge(
 
 
 def test_gate_with_one_authenticator_lets_it_judge_everything() -> None:
-    """Its reason is for the log."""
+    """The reason of a refusal is for the log."""
     assert Gate(Scheme("a")).identify(presented("b")) == "a"
 
 
