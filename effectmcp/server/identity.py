@@ -214,6 +214,7 @@ class Authenticator(Protocol):
 
     def handles(self, presented: Presented) -> bool:
         """Return whether a request presents what this authenticator can judge."""
+        ...
 
     def challenges(
         self, error: str | None, scopes: Iterable[str] = ()
@@ -224,6 +225,7 @@ class Authenticator(Protocol):
             error: The error code; `None` if the request presented nothing.
             scopes: The scopes that the request needs.
         """
+        ...
 
     def metadata(self) -> Mapping[str, JSON] | None:
         """Return the metadata of the resource (RFC 9728); `None` without OAuth."""
@@ -257,7 +259,7 @@ class _Hook:
 
 
 #: The package of our own authenticators, which this module does not import.
-_OWN: Final = f"{__package__.rpartition('.')[0]}.auth."
+_OWN: Final = f"{__name__.partition('.')[0]}.auth."
 
 _METHODS: Final = ("identify", "handles", "challenges", "metadata")
 

@@ -29,6 +29,7 @@ from effectmcp.engine.effect_table import KINDS
 from effectmcp.engine.stops import Done
 from effectmcp.exchange.commands import Invoke, Listen, Peer, Reply, peer_of
 from effectmcp.exchange.handle import handle
+from effectmcp.exchange.task_rows import TaskRow
 from effectmcp.protocol.meta import RELATED_TASK, TASKS
 from effectmcp.server.identity import Identity
 
@@ -691,3 +692,16 @@ def test_callers_of_older_states_are_read() -> None:
     )
     # What has nothing new is written as before, and older processes can read it.
     assert kind.write(Caller(), found) == OLD
+
+
+def test_tasks_of_older_versions_are_read() -> None:
+    app, host = tasked()
+    id_ = started(User(app, MODERN), WRITER)
+    row = host.rows[id_]
+    plain = json.loads(row.dumps())
+    assert plain["caller"]["scopes"] == ["orders:read", "orders:write"]
+    assert TaskRow.loads(row.dumps(), row.journal).caller == row.caller
+    for name in ("issuer", "subject", "tenant", "scopes", "claims"):
+        plain["caller"].pop(name, None)
+    old = TaskRow.loads(json.dumps(plain).encode(), row.journal).caller
+    assert (old.principal, old.scopes) == ("ann", ())
