@@ -1,4 +1,4 @@
-"""Who may call a server, as the options of the command say it."""
+"""The options of the command that choose the callers of a server."""
 
 from __future__ import annotations
 

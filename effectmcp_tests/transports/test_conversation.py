@@ -288,7 +288,7 @@ def test_one_of_several_authenticators_judges() -> None:
             CredentialsError("a secret", error=None, status=503),
             503,
             {"Retry-After": "5"},
-            "nobody can be authenticated now; come back later",
+            "authentication is not possible now; come back later",
         ),
     ],
 )
