@@ -77,7 +77,9 @@ def checked_url(of: str, url: object) -> str:
         or not parts.netloc
         or parts.fragment
     ):
-        raise UsageError(f"{of}={url!r}: write a URL, such as https://shop.example/mcp")
+        raise UsageError(
+            f"{of}={url!r}): write a URL, such as https://shop.example/mcp"
+        )
     return url
 
 

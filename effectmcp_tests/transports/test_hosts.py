@@ -140,7 +140,7 @@ def authenticate(headers: Mapping[str, str]) -> Found:
 
 
 class Tokens(TokenAuth):
-    """Tokens that say whose they are, and their scopes, in place of a signature."""
+    """Tokens with a name and scopes, in place of a signature."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -739,8 +739,8 @@ def test_every_host_asks_for_tokens_alike(host: Host, name: str) -> None:
         assert plain == want.plain(has_streams=host.has_streams), ask
 
 
-def test_client_is_told_what_its_token_lacks() -> None:
-    """And no more: a reason would help a stranger to make tokens."""
+def test_refusal_names_the_scopes_that_a_token_lacks() -> None:
+    """The reason stays secret, as it would help a stranger to make tokens."""
     bearer = f'resource_metadata="{METADATA}"'
     found = {
         ask.headers.get("authorization"): got
