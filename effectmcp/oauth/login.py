@@ -265,11 +265,19 @@ class Login:
         asking = self._asking(found, registration, tokens.scopes, tokens.proof_key)
         try:
             renewed = yield from refresh_grant(asking, tokens.refresh)
-        except OAuthError:
+        except OAuthError as exc:
             self._keep(tokens=evolve(tokens, refresh=None))
+            self._forget_client(found, exc)
             return False
         self._keep(tokens=renewed)
         return True
+
+    def _forget_client(self, found: Found, error: OAuthError) -> None:
+        """Forget a registration that the authorization server has forgotten."""
+        if error.code == "invalid_client":
+            clients = {**self.kept.clients}
+            clients.pop(found.issuer, None)
+            self._keep(clients=clients)
 
     def _log_in(
         self, found: Found, scopes: tuple[str, ...], tokens: Tokens | None
@@ -295,7 +303,11 @@ class Login:
                 clients = {**self.kept.clients, found.issuer: registration.to_json()}
                 self._keep(clients=clients)
             asking = self._asking(found, registration, scopes, proof_key)
-            return (yield from code_grant(asking, redirect_uri))
+            try:
+                return (yield from code_grant(asking, redirect_uri))
+            except OAuthError as exc:
+                self._forget_client(found, exc)
+                raise
         if registration is None:
             registration = Registration(client_id="", method="none")
         asking = self._asking(found, registration, scopes, proof_key)
