@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Final
 
 import anyio
+from attrs import define
 
 __all__ = ["Room", "deadline", "paused", "shortest"]
 
@@ -30,7 +31,7 @@ def deadline(seconds: float | None, missing: str) -> Iterator[anyio.CancelScope]
         TimeoutError: If the time has passed.
     """
     with anyio.move_on_after(seconds) as scope:
-        token = _RUNNING.set((*_RUNNING.get(), scope))
+        token = _RUNNING.set((*_RUNNING.get(), _Clock(scope)))
         try:
             yield scope
         finally:
@@ -40,8 +41,36 @@ def deadline(seconds: float | None, missing: str) -> Iterator[anyio.CancelScope]
         raise TimeoutError(f"no {missing} within {seconds:g} s")
 
 
+@define(eq=False)
+class _Clock:
+    """The clock of a deadline, which several tasks may stop at the same time.
+
+    Attributes:
+        scope: What the deadline cancels.
+        pauses: How many tasks have stopped it.
+        left: The seconds that were left when the first one did.
+    """
+
+    scope: anyio.CancelScope
+    pauses: int = 0
+    left: float = 0.0
+
+    def stop(self, now: float) -> None:
+        """Stop it, for one more task."""
+        if not self.pauses:
+            self.left = self.scope.deadline - now
+            self.scope.deadline = math.inf
+        self.pauses += 1
+
+    def resume(self, now: float) -> None:
+        """Let it run, if no other task has stopped it."""
+        self.pauses -= 1
+        if not self.pauses:
+            self.scope.deadline = now + self.left
+
+
 #: The deadlines of this task, and of the tasks that wait for it.
-_RUNNING: Final[ContextVar[tuple[anyio.CancelScope, ...]]] = ContextVar(
+_RUNNING: Final[ContextVar[tuple[_Clock, ...]]] = ContextVar(
     "effectmcp_deadlines", default=()
 )
 
@@ -49,16 +78,16 @@ _RUNNING: Final[ContextVar[tuple[anyio.CancelScope, ...]]] = ContextVar(
 @contextmanager
 def paused() -> Iterator[None]:
     """Stop the clocks of all deadlines: the time is the user's, and not the server's."""
+    clocks = _RUNNING.get()
     began = anyio.current_time()
-    left = [(scope, scope.deadline - began) for scope in _RUNNING.get()]
-    for scope, _ in left:
-        scope.deadline = math.inf
+    for one in clocks:
+        one.stop(began)
     try:
         yield
     finally:
-        now = anyio.current_time()
-        for scope, seconds in left:
-            scope.deadline = now + seconds
+        ended = anyio.current_time()
+        for one in clocks:
+            one.resume(ended)
 
 
 class Room:

@@ -37,7 +37,7 @@ _MOST: Final = 16
 
 
 class Browser:
-    """Opens the user's browser for a login.
+    """Opens the user's browser for a login; for several, for one after the other.
 
     Args:
         open_url: Opens a URL; `None` to only show it.
@@ -60,28 +60,36 @@ class Browser:
         self._timeout = timeout
         self._listener: anyio.abc.SocketListener | None = None
         self._uri = ""
+        #: Two channels may share their settings, and both log in.
+        self._turn = anyio.Semaphore(1, max_value=1)
 
     async def redirect_uri(self, preferred: str | None) -> str:
-        """Start to wait; return where the page is to return to.
+        """Start to wait, after the login before it; return where the page returns to.
 
         Raises:
             UsageError: If the port is taken.
         """
-        await self.close()
-        port, is_fixed = self._port, self._port != 0
-        if preferred is not None and not is_fixed:
-            parts = urlsplit(preferred)
-            if parts.hostname == _HOST and parts.path == _PATH and parts.port:
-                port = parts.port
+        await self._turn.acquire()
         try:
-            self._listener = await _listen(port)
-        except OSError as exc:
-            if is_fixed:
-                raise UsageError(f"the port {port} cannot be used: {exc}") from None
-            self._listener = await _listen(0)
+            self._listener = await self._listen(preferred)
+        except BaseException:
+            self._turn.release()
+            raise
         bound = self._listener.extra(anyio.abc.SocketAttribute.local_port)
         self._uri = f"http://{_HOST}:{bound}{_PATH}"
         return self._uri
+
+    async def _listen(self, preferred: str | None) -> anyio.abc.SocketListener:
+        if self._port:
+            try:
+                return await _listen(self._port)
+            except OSError as exc:
+                problem = f"the port {self._port} cannot be used: {exc}"
+                raise UsageError(problem) from None
+        if port := _own_port(preferred or ""):
+            with suppress(OSError):
+                return await _listen(port)
+        return await _listen(0)
 
     async def visit(self, url: str, state: str) -> str:
         """Show a page; return the URL that the user was sent back to.
@@ -114,11 +122,15 @@ class Browser:
                 async with stream, places:
                     with anyio.move_on_after(_TIME), suppress(*_GONE):
                         target = await _target(stream)
-                        is_ours = self._is_ours(target, state)
-                        await stream.send(_DONE if is_ours else _UNKNOWN)
-                        if is_ours:
-                            came.append(f"{self._uri}?{urlsplit(target).query}")
-                            group.cancel_scope.cancel()
+                        if not self._is_ours(target, state):
+                            await stream.send(_UNKNOWN)
+                            return
+                        # It counts, although the page may be closed already.
+                        came.append(f"{self._uri}?{urlsplit(target).query}")
+                        with suppress(*_GONE):
+                            await stream.send(_DONE)
+                    if came:
+                        group.cancel_scope.cancel()
 
             if self._open is not None:
                 group.start_soon(self._open_page, url)
@@ -145,7 +157,21 @@ class Browser:
         """Stop waiting."""
         listener, self._listener = self._listener, None
         if listener is not None:
-            await listener.aclose()
+            try:
+                await listener.aclose()
+            finally:
+                self._turn.release()
+
+
+def _own_port(uri: str) -> int | None:
+    """Return the port of a place where this class has waited; `None` for any other."""
+    try:
+        parts = urlsplit(uri)
+        port = parts.port
+    except ValueError:
+        return None
+    is_own = uri == f"http://{_HOST}:{port}{_PATH}" and parts.hostname == _HOST
+    return port if is_own else None
 
 
 async def _listen(port: int) -> anyio.abc.SocketListener:

@@ -7,7 +7,7 @@ and the authorization server must describe itself, too.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, TypeGuard
 from urllib.parse import SplitResult, urlsplit
 
 from attrs import frozen
@@ -60,13 +60,9 @@ class Found:
             OAuthError: If there is none, or it is not https.
         """
         url = self.metadata.get(name)
-        try:
-            if not isinstance(url, str):
-                raise ValueError
-            zone = zone_of_url(url)
-            parts = urlsplit(url)
-        except ValueError:
-            raise OAuthError(f"{printable(self.issuer)} has no {name}") from None
+        zone, parts = _read_url(url)
+        if not isinstance(url, str) or parts is None:
+            raise OAuthError(f"{printable(self.issuer)} has no {name}")
         is_local = zone is Zone.LOOPBACK and zone_of_url(self.issuer) is Zone.LOOPBACK
         if parts.scheme != "https" and not is_local:
             raise OAuthError(f"the {name} of {printable(self.issuer)} is not https")
@@ -109,9 +105,7 @@ def discover(
         )
     listed = document.get("authorization_servers")
     issuers = [
-        one
-        for one in (listed if isinstance(listed, list) else ())
-        if isinstance(one, str)
+        one for one in (listed if isinstance(listed, list) else ()) if _is_issuer(one)
     ][:_MOST]
     if not issuers:
         raise OAuthError(f"the server at {url} names no authorization server")
@@ -147,6 +141,28 @@ def _document(
         if response.status >= 500:
             raise FetchError(place, f"the server failed: status {response.status}")
     return None
+
+
+def _read_url(url: object) -> tuple[Zone | None, SplitResult | None]:
+    """Return the zone and the parts of a URL; no parts, if it is not one.
+
+    A stranger chose it: it is shown to users, and opened in browsers.
+    """
+    try:
+        # (RFC 3986, section 2: no blanks, no control characters, and ASCII.)
+        if isinstance(url, str) and all("!" <= one <= "~" for one in url):
+            return zone_of_url(url), urlsplit(url)
+    except ValueError:
+        pass
+    return None, None
+
+
+def _is_issuer(url: object) -> TypeGuard[str]:
+    """Return whether a URL may name an authorization server (RFC 8414, section 2)."""
+    zone, parts = _read_url(url)
+    if parts is None or parts.query or parts.fragment:
+        return False
+    return parts.scheme == "https" or zone is Zone.LOOPBACK
 
 
 def covers(resource: str, url: str) -> bool:

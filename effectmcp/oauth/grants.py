@@ -227,7 +227,11 @@ def _code_in(came: str, redirect_uri: str, state: str, found: Found) -> str:
     Raises:
         OAuthError: If it is not the answer to this login, or there is no code.
     """
-    pairs = parse_qsl(urlsplit(came).query, keep_blank_values=True, max_num_fields=50)
+    try:
+        query = urlsplit(came).query
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=50)
+    except ValueError:  # no URL, or too many fields
+        pairs = []
     fields = dict(pairs)
     if len(fields) != len(pairs) or not hmac.compare_digest(
         fields.get("state", "").encode("utf-8", "replace"), state.encode()
@@ -248,7 +252,9 @@ def _code_in(came: str, redirect_uri: str, state: str, found: Found) -> str:
     if "error" in fields:
         code, words = fields["error"], fields.get("error_description", "")
         said = ": ".join(printable(one) for one in (code, words) if one)
-        raise OAuthError(f"{printable(found.issuer)} did not log in: {said}", code)
+        raise OAuthError(
+            f"{printable(found.issuer)} did not log in: {said}", printable(code)
+        )
     if not fields.get("code"):
         raise OAuthError(f"{printable(found.issuer)} sent no code")
     return fields["code"]

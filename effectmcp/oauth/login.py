@@ -314,11 +314,7 @@ class Login:
                         f" would return to {redirect_uri}"
                     )
                 registration = yield from register(
-                    self._settings,
-                    found.issuer,
-                    found.metadata,
-                    redirect_uri,
-                    near=self._url,
+                    self._settings, found, redirect_uri, near=self._url
                 )
                 clients = {**self.kept.clients, found.issuer: registration.to_json()}
                 self._keep(clients=clients)

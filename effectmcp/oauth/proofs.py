@@ -56,9 +56,18 @@ def proof(
         id_: A new random text.
         nonce: What the server wants to see in it, if anything.
         token: The access token of the request, if it has one.
+
+    Raises:
+        OAuthError: If the key cannot sign.
     """
     jwk, jwt = _joserfc()
-    own = jwk.import_key(dict(key))
+    try:
+        own = jwk.import_key(dict(key), "EC")
+    except Exception as exc:  # of many types: a store may have changed it
+        raise OAuthError(
+            "the key of the kept token cannot be used: forget the tokens, and log in"
+            f" again ({type(exc).__name__})"
+        ) from None
     claims: dict[str, Any] = {
         "jti": id_,
         "htm": method,

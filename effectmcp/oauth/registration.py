@@ -18,9 +18,10 @@ from attrs import asdict, field, frozen
 from ..canonical import JSON
 from ..errors import UsageError
 from ..fetching.requests import Fetch, Fetched, Fetching
-from .tokens import OAuthError, printable
+from .tokens import OAuthError, is_visible, printable
 
 if TYPE_CHECKING:
+    from .discovery import Found
     from .settings import OAuth
 
 __all__ = [
@@ -186,33 +187,43 @@ def chosen(
         and metadata.get("client_id_metadata_document_supported") is True
     ):
         return Registration(client_id=settings.metadata_url, method="none")
-    if issuer in kept:
-        try:
-            return Registration(**kept[issuer])
-        except (TypeError, UsageError):
-            return None  # of another version: register anew
-    return None
+    return _read(kept[issuer], issuer) if issuer in kept else None
+
+
+def _read(found: Mapping[str, Any], issuer: str) -> Registration | None:
+    """Return a registration that was kept; `None` if it cannot be used any more."""
+    try:
+        kept = Registration(**found)
+    except (TypeError, UsageError):
+        return None  # of another version
+    # A new client has no private key, whose lines are the only ones that end.
+    fields = asdict(kept).values()
+    if kept.issuer != issuer or not is_visible(kept.client_id):
+        return None
+    return kept if all(one is None or is_visible(one) for one in fields) else None
 
 
 def register(
-    settings: OAuth,
-    issuer: str,
-    metadata: Mapping[str, JSON],
-    redirect_uri: str,
-    near: str,
+    settings: OAuth, found: Found, redirect_uri: str, near: str
 ) -> Fetching[Registration]:
     """Register the client (RFC 7591).
+
+    Args:
+        settings: What the client is.
+        found: The authorization server.
+        redirect_uri: Where the login page returns to.
+        near: The URL of the server.
 
     Raises:
         OAuthError: If the server does not register it.
         FetchError: If it cannot be reached.
     """
-    endpoint = metadata.get("registration_endpoint")
-    if not isinstance(endpoint, str):
+    if found.metadata.get("registration_endpoint") is None:
         raise OAuthError(
-            f"{printable(issuer)} registers no clients: register this one there, and give"
-            " its id (--client-id, OAuth(registration=...))"
+            f"{printable(found.issuer)} registers no clients: register this one there, and"
+            " give its id (--client-id, OAuth(registration=...))"
         )
+    endpoint = found.endpoint("registration_endpoint")
     is_native = urlsplit(redirect_uri).hostname in ("127.0.0.1", "localhost", "::1")
     wanted: dict[str, JSON] = {
         "client_name": settings.client_name,
@@ -221,7 +232,7 @@ def register(
         "response_types": ["code"],
         "application_type": "native" if is_native else "web",
     }
-    listed = metadata.get("token_endpoint_auth_methods_supported")
+    listed = found.metadata.get("token_endpoint_auth_methods_supported")
     if isinstance(listed, list):
         # This client has no key that a server could know.
         able = [one for one in _METHODS if one in listed and one != "private_key_jwt"]
@@ -234,17 +245,18 @@ def register(
         headers={"Content-Type": "application/json", "Accept": "application/json"},
         body=json.dumps(wanted).encode(),
     )
-    found = read_json(response)
-    client_id = found.get("client_id")
-    if response.status not in (200, 201) or not isinstance(client_id, str):
-        raise refused("the client was not registered", response, found)
-    secret = found.get("client_secret")
-    # A server that does not say has taken what was asked for.
-    method = found.get(_METHOD, wanted.get(_METHOD))
+    answer = read_json(response)
+    client_id, secret = answer.get("client_id"), answer.get("client_secret")
+    if response.status not in (200, 201) or not is_visible(client_id):
+        raise refused("the client was not registered", response, answer)
+    if secret and not is_visible(secret):
+        raise OAuthError(f"{printable(found.issuer)} sent a secret that cannot be used")
+    # Without a method in the answer, the server has agreed to the request's.
+    method = answer.get(_METHOD, wanted.get(_METHOD))
     return Registration(
         client_id=client_id,
-        client_secret=secret if isinstance(secret, str) else None,
-        issuer=issuer,
+        client_secret=secret if is_visible(secret) else None,
+        issuer=found.issuer,
         method=method if method in _METHODS else None,
         redirect_uri=redirect_uri,
     )

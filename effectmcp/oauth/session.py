@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -18,6 +19,7 @@ from ..fetching.sending import Sender
 from .grants import Flow, Redirect
 from .login import Login, Refused
 from .settings import OAuth
+from .stores import TokenStore
 from .tokens import Kept, OAuthError
 
 __all__ = ["LoginSession", "Signed"]
@@ -33,18 +35,42 @@ class Signed:
     Attributes:
         headers: The headers.
         version: The version of the tokens.
+        failures: How many logins had failed when it was sent.
     """
 
     headers: Mapping[str, str] = field(repr=False)
     version: int
+    failures: int = 0
 
 
 @define(eq=False)
-class _Failed:
-    """The last login, which failed."""
+class _Claim:
+    """A claim to the lock of a store, which is taken in a thread.
 
-    number: int
-    error: EffectMCPError
+    asyncio cancels a task although its thread still runs: then the thread frees the lock.
+    """
+
+    _store: TokenStore
+    _server: str
+    _is_taken: bool = False
+    _is_dropped: bool = False
+    _guard: threading.Lock = field(factory=threading.Lock)
+
+    def take(self) -> bool:
+        """Return whether the lock is taken."""
+        is_taken = self._store.try_lock(self._server)
+        with self._guard:
+            self._is_taken = is_taken
+            if is_taken and self._is_dropped:
+                self._store.unlock(self._server)
+            return is_taken
+
+    def drop(self) -> None:
+        """Free the lock, now or when its thread has it."""
+        with self._guard:
+            self._is_dropped = True
+            if self._is_taken:
+                self._store.unlock(self._server)
 
 
 class LoginSession:
@@ -64,9 +90,9 @@ class LoginSession:
         self._is_loaded = False
         #: Changes with the tokens.
         self._version = 0
-        #: How often a login was tried.
-        self._tries = 0
-        self._failed: _Failed | None = None
+        #: How many logins have failed, and the last error.
+        self._failures = 0
+        self._error: EffectMCPError | None = None
 
     async def sign(self, method: str) -> Signed:
         """Return the headers of a request; a token that has expired is renewed first."""
@@ -81,7 +107,7 @@ class LoginSession:
                     # If it fails, the server refuses the old token, and that is reported.
                     with suppress(OAuthError, FetchError):
                         await self._alone(self._login.renew())
-        return Signed(self._login.sign(method), self._version)
+        return Signed(self._login.sign(method), self._version, self._failures)
 
     def read(self, status: int, headers: Mapping[str, str]) -> Refused | None:
         """Return how a response refuses a request; `None` if it does not."""
@@ -103,27 +129,32 @@ class LoginSession:
         Raises:
             EffectMCPError: If there is no token: `OAuthError`, `FetchError`, `UsageError`.
         """
-        tries = self._tries
         async with self._lock:
             if self._version != signed.version:
                 return
-            failed = self._failed
-            if failed is not None and failed.number > tries:
-                raise failed.error  # the user has just declined: do not ask again
-            self._tries += 1
+            if self._error is not None and self._failures != signed.failures:
+                # The user has declined since the request was sent: do not ask again.
+                raise self._error
             flow = self._login.recover(refused, is_first=number == 0)
             try:
                 await self._alone(flow)
             except EffectMCPError as exc:
-                self._failed = _Failed(self._tries, exc)
+                self._failures += 1
+                self._error = exc
                 raise
 
     async def _alone(self, flow: Flow[None]) -> None:
         """Play a flow while no other process does; take the tokens of one that has."""
         store, before = self._settings.store, self._login.kept.tokens
-        # No event reaches this process from another one.
-        while not await anyio.to_thread.run_sync(store.try_lock, self._url):  # noqa: ASYNC110  # see above
-            await anyio.sleep(_PAUSE)
+        claim = _Claim(store, self._url)
+        try:
+            # No event reaches this process from another one.
+            while not await anyio.to_thread.run_sync(claim.take):  # noqa: ASYNC110  # see above
+                await anyio.sleep(_PAUSE)
+        except BaseException:
+            claim.drop()
+            flow.close()
+            raise
         try:
             await self._load()
             if self._login.kept.tokens in (None, before):
@@ -141,7 +172,7 @@ class LoginSession:
                 await anyio.to_thread.run_sync(store.unlock, self._url)
 
     async def _play(self, flow: Flow[None]) -> None:
-        visitor = self._settings.visitor
+        visitor, is_open = self._settings.visitor, False
         answer: Any = None
         try:
             request = next(flow)
@@ -153,6 +184,7 @@ class LoginSession:
                         assert visitor is not None  # `OAuth` has checked it
                         if isinstance(request, Redirect):
                             answer = await visitor.redirect_uri(request.preferred)
+                            is_open = True
                         else:
                             answer = await visitor.visit(request.url, request.state)
                 except EffectMCPError as exc:
@@ -162,7 +194,8 @@ class LoginSession:
         except StopIteration:
             pass
         finally:
-            if visitor is not None:
+            # It may wait for the login of another session, which must not be closed.
+            if visitor is not None and is_open:
                 with anyio.CancelScope(shield=True):
                     await visitor.close()
 
@@ -171,7 +204,7 @@ class LoginSession:
         text = await anyio.to_thread.run_sync(load)
         try:
             kept = Kept.from_json(None if text is None else json.loads(text))
-        except ValueError:
+        except (ValueError, RecursionError):
             kept = Kept()
         self._login.kept = kept
 

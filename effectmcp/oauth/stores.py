@@ -17,8 +17,12 @@ from typing import IO, Any, Final, Protocol
 from attrs import define, field
 
 from ..errors import UsageError
+from ..logs import logger_for
 
 __all__ = ["FileTokens", "KeyringTokens", "MemoryTokens", "TokenStore"]
+
+
+logger = logger_for("effectmcp.oauth")
 
 
 class TokenStore(Protocol):
@@ -81,7 +85,7 @@ class FileTokens:
         return f"FileTokens({str(self._folder)!r})"
 
     def _place(self, server: str, ending: str) -> Path:
-        name = hashlib.sha256(server.encode("utf-8", "surrogateescape")).hexdigest()
+        name = hashlib.sha256(server.encode("utf-8", "surrogatepass")).hexdigest()
         return self._folder / f"{name[:32]}.{ending}"
 
     def _make_folder(self) -> None:
@@ -119,12 +123,12 @@ class FileTokens:
             UsageError: If the file cannot be written.
         """
         place = self._place(server, "json")
-        if text is None:
-            with suppress(FileNotFoundError):
-                place.unlink()
-            return
-        self._make_folder()
+        if text is not None:
+            self._make_folder()
         try:
+            if text is None:
+                place.unlink(missing_ok=True)
+                return
             # Such a file is made for its owner alone.
             handle, name = tempfile.mkstemp(prefix=".new-", dir=self._folder)
             try:
@@ -141,9 +145,17 @@ class FileTokens:
             raise UsageError(f"tokens cannot be kept in {place}: {exc}") from None
 
     def try_lock(self, server: str) -> bool:
-        """Return whether no other process logs in to this server."""
+        """Return whether no other process logs in to this server.
+
+        Raises:
+            UsageError: If the file cannot be made.
+        """
         self._make_folder()
-        file = self._place(server, "lock").open("a")
+        place = self._place(server, "lock")
+        try:
+            file = place.open("a")
+        except OSError as exc:
+            raise UsageError(f"{place} cannot be locked: {exc}") from None
         if not _lock(file):
             file.close()
             return False
@@ -166,6 +178,8 @@ def _lock(file: IO[Any]) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as exc:  # such as a network's file system: no locks, as above
+        logger.info("two processes may both log in: %s", exc)
     return True
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias, TypeGuard
 
 from attrs import asdict, field, frozen
 
 from ..canonical import JSON
 from ..errors import EffectMCPError
+from ..server.identity import is_scope
 
-__all__ = ["Kept", "OAuthError", "Scheme", "Tokens", "printable"]
+__all__ = ["Kept", "OAuthError", "Scheme", "Tokens", "is_visible", "printable"]
 
 #: Characters of a stranger's text in a message.
 _SAID: Final = 300
@@ -27,6 +28,15 @@ def printable(text: object) -> str:
     """Return a stranger's text for a message: short, and without control characters."""
     shown = text if isinstance(text, str) else repr(text)
     return "".join(one if one.isprintable() else "?" for one in shown[:_SAID])
+
+
+#: Ids, secrets, codes and refresh tokens (RFC 6749, appendix A: 1*VSCHAR).
+_VISIBLE: Final = re.compile(r"[ -~]{1,65536}")
+
+
+def is_visible(text: object) -> TypeGuard[str]:
+    """Return whether an id or a secret may be sent (RFC 6749, appendix A)."""
+    return isinstance(text, str) and _VISIBLE.fullmatch(text) is not None
 
 
 class OAuthError(EffectMCPError):
@@ -74,6 +84,29 @@ class Tokens:
     proof_key: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @classmethod
+    def from_json(cls, found: object) -> Tokens | None:
+        """Return the tokens that a store kept; `None` if they cannot be used."""
+        if not isinstance(found, dict):
+            return None
+        try:
+            tokens = cls(**found)
+        except TypeError:  # of another version
+            return None
+        key, expires = tokens.proof_key, tokens.expires
+        is_bound = isinstance(key, dict) and all(is_visible(key.get(x)) for x in "xyd")
+        is_usable = (
+            _is_token(tokens.access)
+            and isinstance(tokens.issuer, str)
+            and tokens.scheme in ("Bearer", "DPoP")
+            and (key is None if tokens.scheme == "Bearer" else is_bound)
+            and (tokens.refresh is None or is_visible(tokens.refresh))
+            and (expires is None or _seconds(expires, _LATEST) == expires)
+            and isinstance(found.get("scopes"), list)
+            and all(map(is_scope, tokens.scopes))
+        )
+        return tokens if is_usable else None
+
+    @classmethod
     def from_response(
         cls,
         found: Mapping[str, JSON],
@@ -98,36 +131,46 @@ class Tokens:
             OAuthError: If it has no token that can be used.
         """
         access, type_ = found.get("access_token"), found.get("token_type")
-        if not isinstance(access, str) or not _TOKEN.fullmatch(access):
+        if not _is_token(access):
             raise OAuthError(f"{printable(issuer)} sent no access token")
         kind = type_.lower() if isinstance(type_, str) else ""
         if kind not in ("bearer", "dpop"):
             raise OAuthError(f"a token of the type {printable(type_)} cannot be used")
         if kind == "dpop" and proof_key is None:
             raise OAuthError("a token is bound to a key that this client did not prove")
-        seconds = found.get("expires_in")
-        expires = None
-        if isinstance(seconds, (int, float)) and not isinstance(seconds, bool):
-            expires = now + min(max(float(seconds), 0.0), _LONGEST)
+        seconds = _seconds(found.get("expires_in"))
         granted = found.get("scope")
         scopes = set(asked)
         if isinstance(granted, str):
-            scopes |= set(granted.split())
+            scopes |= set(filter(is_scope, granted.split()))
         renewed = found.get("refresh_token")
         return cls(
             access=access,
             issuer=issuer,
             # A server that ignores proofs sends bearer tokens.
             scheme="DPoP" if kind == "dpop" else "Bearer",
-            refresh=renewed if isinstance(renewed, str) and renewed else refresh,
-            expires=expires,
+            refresh=renewed if is_visible(renewed) else refresh,
+            expires=None if seconds is None else now + seconds,
             scopes=sorted(scopes),
             proof_key=proof_key if kind == "dpop" else None,
         )
 
 
-#: Seconds that a token may last by its own words.
+#: Seconds that a token may last by its own words, and the last time that can be kept.
 _LONGEST: Final = 10 * 365 * 86_400.0
+_LATEST: Final = 1e12
+
+
+def _is_token(text: object) -> TypeGuard[str]:
+    return isinstance(text, str) and _TOKEN.fullmatch(text) is not None
+
+
+def _seconds(value: object, longest: float = _LONGEST) -> float | None:
+    """Return a number of JSON, within limits; `None` if it is not a number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    # An integer in JSON may be larger than any float.
+    return None if value != value else float(min(max(value, 0), longest))
 
 
 @frozen(kw_only=True)
@@ -154,13 +197,9 @@ class Kept:
         """Return what `to_json` made of it; nothing, if it is something else."""
         if not isinstance(found, dict) or found.get("format") != 1:
             return cls()
-        tokens, clients = found.get("tokens"), found.get("clients") or {}
-        try:
-            return cls(
-                tokens=None if tokens is None else Tokens(**tokens),
-                clients={
-                    name: one for name, one in clients.items() if isinstance(one, dict)
-                },
-            )
-        except (TypeError, AttributeError):
-            return cls()
+        clients = found.get("clients")
+        listed = clients.items() if isinstance(clients, dict) else ()
+        return cls(
+            tokens=Tokens.from_json(found.get("tokens")),
+            clients={name: one for name, one in listed if isinstance(one, dict)},
+        )

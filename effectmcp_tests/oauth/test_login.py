@@ -9,8 +9,12 @@ from attrs import evolve
 
 from effectmcp import UsageError
 from effectmcp.fetching.requests import Fetched
-from effectmcp.oauth import ClientCredentials, IdentityAssertion, OAuthError
-from effectmcp.oauth import WorkloadAssertion
+from effectmcp.oauth import (
+    ClientCredentials,
+    IdentityAssertion,
+    OAuthError,
+    WorkloadAssertion,
+)
 from effectmcp.oauth.tokens import Kept
 
 from .world import (

@@ -102,6 +102,7 @@ class Authority:
         tokens: The access tokens that it issued, with their scopes and resources.
         refreshes: The refresh tokens that can be used.
         registered: The requests for registration.
+        issued: How many tokens it issued.
     """
 
     issuer: str = ISSUER
@@ -117,6 +118,7 @@ class Authority:
     tokens: dict[str, dict[str, Any]] = field(factory=dict)
     refreshes: dict[str, dict[str, Any]] = field(factory=dict)
     registered: list[dict[str, Any]] = field(factory=list)
+    issued: int = 0
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -239,7 +241,8 @@ class Authority:
                 scope = issued["scope"]
             case _:
                 scope = form.get("scope", "")
-        number = len(self.tokens) + 1
+        self.issued += 1
+        number = self.issued
         access = f"access-{number}-of-{urlsplit(self.issuer).hostname}"
         issued = {
             "scope": scope,
