@@ -1,7 +1,7 @@
 """Measure the cost of knowing who calls: CPU time of one call of a tool over HTTP.
 
-The servers are on trio, and have one tool that returns at once. One lets everybody in; the
-others know their callers in one way each. A client in another process asks them in turns of
+The servers are on trio, and have one tool that returns at once. One has no
+authentication; the others know their callers in one way each. A client in another process asks them in turns of
 random order, and each difference is to the server without authentication in the same turn.
 Tokens are signed with ES256, and the keys are known already.
 
@@ -116,7 +116,7 @@ async def serve(listener: trio.SocketListener, *, auth: Callable[[], Any]) -> No
 
     @app.tool
     def greet(name: str) -> str:
-        """Greet somebody."""
+        """Greet a user."""
         return f"Hello, {name}!"
 
     await http.serve(app, listeners=[listener])
@@ -163,7 +163,7 @@ WAYS: dict[str, tuple[Callable[[], Any], Callable[[int], list[str]]]] = {
     ),
 }
 
-#: Those whose requests all differ.
+#: The ways in which each request is another one.
 NEW = ("a JWT that is new", "a known JWT with DPoP")
 
 

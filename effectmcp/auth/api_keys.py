@@ -3,7 +3,7 @@
     ann  sha256:4f5e…  orders:read orders:write     # a line of the file: who, hash, scopes
 
 `effectmcp keygen --api-key ann` makes a key and its line. A key is 256 random bits, so one
-round of SHA-256 is enough: nobody can guess one. A client sends it as
+round of SHA-256 is enough: a key cannot be guessed. A client sends it as
 `Authorization: Bearer KEY`.
 """
 
@@ -127,22 +127,24 @@ class APIKeys:
             self._is_empty = True
             if was_empty:
                 self._keys = {}
-            logger.error("nobody has a key any more: %s", exc)
+            logger.error(
+                "all keys are withdrawn once the file stays like this: %s", exc
+            )
         except (OSError, UsageError) as exc:
-            # Half of an edit: those who were let in before still are.
+            # Half of an edit: the keys from before still count.
             logger.error("the keys are as they were: %s", exc)
 
     def identify(self, presented: Presented) -> Identity:
-        """Return who has the key of a request.
+        """Return the user who has the key of a request.
 
         Raises:
-            CredentialsError: If nobody has it.
+            CredentialsError: If the key is unknown.
         """
         _, key = credentials(presented)
         self._refresh()
         found = self._keys.get(_hash(key))
         if found is None:
-            raise CredentialsError("key: nobody has this API key")
+            raise CredentialsError("key: this API key is unknown")
         return found
 
     def handles(self, presented: Presented) -> bool:
@@ -161,7 +163,7 @@ class APIKeys:
         return (challenge("Bearer", {"error": error, "scope": wanted}),)
 
     def metadata(self) -> Mapping[str, JSON] | None:
-        """Return nothing: no authorization server gives such keys out."""
+        """Return `None`: such keys are not from an authorization server."""
         return None
 
 
@@ -188,4 +190,4 @@ def _read(of: str, lines: Iterable[str]) -> dict[str, Identity]:
 
 
 class _NoKeyError(UsageError):
-    """Raised if there is nothing wrong, and no key."""
+    """Raised if all lines are right, and none has a key."""

@@ -3,7 +3,7 @@
 The address is resolved once, checked (`zones`), and then connected to: so a name cannot
 point to another address meanwhile. A proxy of the environment resolves names itself, so
 of its targets only the URLs are checked. Whether there is a proxy is decided here, once:
-httpx2 reads `no_proxy` in another way, and would connect to what nobody has checked.
+httpx2 reads `no_proxy` in another way, and would connect to addresses without a check.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _check_urls(request: Fetch) -> None:
     """Check what the URLs alone tell.
 
     Raises:
-        FetchError: If one is not a URL, or is for nobody.
+        FetchError: If one is not a URL, or names a forbidden address.
     """
     for url in (request.near, request.url):
         try:
@@ -94,7 +94,7 @@ def _addresses_of(request: Fetch, proxy: str | None) -> list[str]:
     """Return the addresses to connect to; none, to leave it to the proxy.
 
     Raises:
-        FetchError: If there are none, or if the party may not name them.
+        FetchError: If the host is unknown, or the party may not name its addresses.
     """
     near: list[str] = []
     own: list[str] = []
@@ -195,7 +195,7 @@ async def send(request: Fetch) -> Fetched:
     """Send a request on an event loop; return its response.
 
     Raises:
-        FetchError: If there is none.
+        FetchError: If no response arrives, or it cannot be used.
     """
     _check_urls(request)
     proxy = _proxy_of(request.url)
@@ -224,10 +224,10 @@ def send_in_thread(request: Fetch) -> Fetched:
     """Send a request, and block until its response has arrived.
 
     Raises:
-        FetchError: If there is none.
+        FetchError: If no response arrives, or it cannot be used.
     """
     # A loop of its own: blocking sockets have a limit for each read, and a server that
-    # sends a byte now and then never reaches it.
+    # sends a byte every few seconds never reaches it.
     return anyio.run(send, request, backend="trio")
 
 
@@ -263,7 +263,7 @@ class Sender:
         """Send a request; return its response.
 
         Raises:
-            FetchError: If there is none.
+            FetchError: If no response arrives, or it cannot be used.
         """
         if not request.is_shared:
             return await send(request)
@@ -274,7 +274,7 @@ class Sender:
                 raise FetchError(flight.error.url, flight.error.problem)
             if flight.response is not None:
                 return flight.response
-            # Its sender was cancelled: somebody else has to send it.
+            # Its sender was cancelled: another waiting task sends it.
         flight = self._flights[key] = _Flight(anyio.Event())
         try:
             flight.response = await send(request)
@@ -299,7 +299,7 @@ class SyncSender:
         """Send a request; return its response.
 
         Raises:
-            FetchError: If there is none.
+            FetchError: If no response arrives, or it cannot be used.
         """
         if not request.is_shared:
             return self.send(request)

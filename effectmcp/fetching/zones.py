@@ -2,14 +2,15 @@
 
 A server names its authorization server, which names its endpoints. A hostile one could
 name an address that only this machine can reach, such as the metadata service of a cloud
-(server-side request forgery). So a URL must be no closer than the party that named it:
+(server-side request forgery). So a URL must be as far away as the party that named it, or
+farther:
 
     party at                    may name
     a public address            https at public addresses
     a private network           https at public and private addresses
     a loopback address          these, and http and https at loopback addresses
 
-Link-local addresses, multicast, and the metadata services of clouds are for nobody.
+Link-local addresses, multicast, and the metadata services of clouds are forbidden.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Zone(IntEnum):
-    """How close an address is."""
+    """The distance of an address from this machine."""
 
     PUBLIC = 0
     PRIVATE = 1
@@ -46,7 +47,7 @@ _METADATA: Final = frozenset(
     )
 )
 
-#: Of carriers and of overlay networks; `ipaddress` takes it for neither.
+#: Networks of carriers, and overlay networks: neither private nor global in `ipaddress`.
 _SHARED: Final = ipaddress.ip_network("100.64.0.0/10")
 
 #: IPv4 addresses behind a translator (RFC 6052), and the oldest way to write them.
@@ -60,7 +61,7 @@ _UNIQUE: Final = ipaddress.ip_network("fc00::/7")
 
 
 def zone_of(text: str) -> Zone:
-    """Return the zone of an IP address; forbidden, if it is no address."""
+    """Return the zone of an IP address; forbidden, if it is not an address."""
     try:
         return _zone(_inner(ipaddress.ip_address(text.partition("%")[0])))
     except ValueError:
@@ -68,7 +69,7 @@ def zone_of(text: str) -> Zone:
 
 
 def _inner(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 address stands for."""
+    """Return the IPv4 address inside an IPv6 address, or the address itself."""
     if isinstance(address, ipaddress.IPv6Address):
         if address in _TRANSLATED or (address in _COMPATIBLE and address not in _OWN):
             return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
@@ -128,8 +129,8 @@ def zone_of_party(url: str, addresses: Iterable[str]) -> Zone:
         addresses: The addresses of its host.
 
     Returns:
-        The zone of its farthest address. Only a URL that says so is at loopback: a name
-        can be made to point there at any time. A party at a forbidden address is not
+        The zone of its farthest address. Only a literal address, or `localhost`, is at
+        loopback: another name can be made to point there at any time. A party at a forbidden address is not
         trusted: it counts as a public one.
     """
     own = zone_of_url(url)

@@ -1,4 +1,4 @@
-"""Keys that a server gives out: the file, its lines, and how it is read again."""
+"""API keys: the file, its lines, and how it is read again."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_keys_refuse_others(of: str) -> None:
 
 
 def test_keys_refuse_the_hash_of_a_key() -> None:
-    """Who reads the file has no key."""
+    """Hashes cannot be used as keys: a reader of the file has none."""
     keys, digest = APIKeys([line("ann")]), line("ann").split()[1]
     for of in (digest, digest.removeprefix("sha256:")):
         with pytest.raises(CredentialsError):
@@ -228,7 +228,7 @@ def test_keys_file_that_is_half_written_changes_nothing(
     assert not is_known(keys, "ann")
 
 
-def test_keys_file_that_stays_empty_lets_nobody_in(tmp_path: Path) -> None:
+def test_keys_file_that_stays_empty_has_no_key(tmp_path: Path) -> None:
     """The last key was withdrawn; but editors empty a file before they write it."""
     path, clock = tmp_path / "keys", Clock()
     write(path, line("ann"), stamp=1)

@@ -1,4 +1,4 @@
-"""How much a stranger's bad tokens may cost."""
+"""The budget of bad tokens for each client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What attackers send: forged tokens, floods of them, and the names of other users."""
+"""Attacks: forged tokens, floods of them, and states, sessions and tasks of others."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_token_of_another_issuer_with_the_same_key_id_is_refused() -> None:
 
 
 def test_tokens_of_two_issuers_are_checked_with_their_own_keys() -> None:
-    """And the same subject of both is two users."""
+    """Equal subjects of two issuers are two users."""
     one = Issuer()
     two = Issuer("https://two.example", keys=[public(key("second"), kid="first")])
     clock = Clock()
@@ -206,7 +206,7 @@ def test_token_nested_to_any_depth_is_refused() -> None:
 
 
 def test_token_with_a_claim_twice_is_read_once() -> None:
-    """What is checked and what is used are the same reading (RFC 7519, section 4)."""
+    """The checks and the identity read the same claims (RFC 7519, section 4)."""
     twice = json.dumps(claims_of())[:-1] + ', "sub": "bob"}'
     header = {"alg": "ES256", "kid": "first"}
     assert door().admits(signed(header, twice, key())).subject == "bob"
@@ -339,7 +339,7 @@ def shop(issuer: Issuer, **options: Any) -> Server:
 
     @app.tool
     def work() -> Flow[str]:
-        """Work where nobody waits."""
+        """Work as a task."""
         yield from Detach()
         return "done"
 
@@ -370,12 +370,12 @@ async def flood(
 async def test_server_under_a_flood_fetches_the_keys_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """All are told the same, and what is wrong is only in the log."""
+    """All refusals are equal: reasons are only in the log."""
     issuer = Issuer()
     caplog.set_level(logging.WARNING, "effectmcp")
 
     async def send(fetch: Fetch) -> Fetched:
-        # Everybody who comes waits for this.
+        # Each of the other requests waits for this one.
         await trio.testing.wait_all_tasks_blocked()
         return issuer.send(fetch)
 
@@ -419,7 +419,7 @@ async def test_server_under_a_flood_asks_about_few_tokens(
 async def test_server_tells_nothing_of_a_mangled_token(
     how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It answers as to any other bad token, or refuses the head; nothing is an error."""
+    """Each bad token has the same response, or the head is refused; no error is logged."""
     issuer = Issuer()
 
     async def send(fetch: Fetch) -> Fetched:
@@ -451,7 +451,7 @@ def two_users(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server, str, st
 
 
 def shown(got: Got) -> tuple[int, dict[str, str], bytes]:
-    """What a client sees of a response, beside the time."""
+    """The parts of a response that do not depend on the time."""
     headers = {name: text for name, text in got.headers.items() if name != "date"}
     return got.status, headers, got.body
 

@@ -1,4 +1,4 @@
-"""What is the same for all tokens of an issuer: challenges, metadata, what is known."""
+"""The rules for all tokens of an issuer: challenges, metadata, known tokens."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_credentials_are_a_scheme_and_a_token(header: str) -> None:
 @pytest.mark.parametrize(
     "header", ["Basic dTpw", "Bearert", "t", "", "Digest a=b", "Bearer\tt"]
 )
-def test_credentials_of_another_scheme_are_none(header: str) -> None:
-    """Then the client is told how to get some, and no error (RFC 6750, section 3.1)."""
+def test_credentials_of_another_scheme_do_not_count(header: str) -> None:
+    """The challenge has no error then (RFC 6750, section 3.1)."""
     with pytest.raises(CredentialsError) as caught:
         credentials(presented(None, authorization=header))
     assert caught.value.error is None
@@ -45,7 +45,7 @@ def test_credentials_that_cannot_be_a_token_are_refused(of: str) -> None:
     assert credentials(presented("x" * 8_192))
 
 
-# ---- what a client is told ----------------------------------------------------------
+# ---- challenges --------------------------------------------------------------------
 
 
 def test_challenge_names_the_metadata_and_the_scopes() -> None:
@@ -87,7 +87,7 @@ def test_metadata_is_of_the_resource() -> None:
     assert found["dpop_bound_access_tokens_required"] is True
 
 
-# ---- what is known ------------------------------------------------------------------
+# ---- known tokens -------------------------------------------------------------------
 
 
 def test_known_tokens_are_bounded_and_the_oldest_are_forgotten() -> None:
@@ -120,11 +120,11 @@ def test_known_are_only_accepted_tokens_and_not_as_text() -> None:
 # ---- parts --------------------------------------------------------------------------
 
 
-def test_texts_are_one_or_several() -> None:
+def test_strings_are_one_or_several() -> None:
     assert texts("a", "b") == ("b",)
     assert texts("a", ["b", "c"]) == ("b", "c")
     for wrong in ("", [], [""], [5], None, 5):
-        with pytest.raises(UsageError, match="a: give a text"):
+        with pytest.raises(UsageError, match="a: give a string"):
             texts("a", wrong)
 
 

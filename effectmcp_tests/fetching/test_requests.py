@@ -26,7 +26,7 @@ def fetch(path: str) -> Fetch:
 
 
 def asks(ended: list[str]) -> Fetching[str]:
-    """Ask twice; a failure of the first request is no reason to stop."""
+    """Ask twice, even if the first request fails."""
     try:
         try:
             one = (yield fetch("one")).body
@@ -116,7 +116,7 @@ async def test_play_async_closes_the_generator_that_is_cancelled() -> None:
     assert ended == ["ended"]
 
 
-def test_form_leaves_out_what_is_missing() -> None:
+def test_form_leaves_out_missing_fields() -> None:
     assert form_of({"a": "b c&d=", "none": None, "ü": ""}) == b"a=b+c%26d%3D&%C3%BC="
 
 

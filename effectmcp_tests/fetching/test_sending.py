@@ -54,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *args: Any) -> None:
-        """Say nothing."""
+        """Write no log."""
 
     def do_GET(self) -> None:
         length = int(self.headers.get("Content-Length", 0))
@@ -135,7 +135,7 @@ class Quiet(ThreadingHTTPServer):
     request_queue_size = 100
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: clients disconnect on purpose."""
+        """Write no log: clients disconnect on purpose."""
 
 
 @contextmanager
@@ -237,7 +237,7 @@ def test_send_reads_nothing_compressed(way: Send, site: Site) -> None:
 
 @pytest.mark.parametrize("path", ["/nothing", "/drops", "/slowly"])
 def test_send_has_one_deadline_for_everything(way: Send, site: Site, path: str) -> None:
-    """A server that sends a byte now and then reaches no limit of single reads."""
+    """A server that sends a byte every few seconds reaches no limit of single reads."""
     began = time.monotonic()
     assert problem(way, fetch(site.url(path), timeout=SHORT)) == "it takes too long"
     assert time.monotonic() - began < LONG
@@ -254,7 +254,7 @@ def closed_port() -> int:
     return port
 
 
-def test_send_reports_that_nobody_listens(way: Send) -> None:
+def test_send_reports_a_closed_port(way: Send) -> None:
     url = f"http://127.0.0.1:{closed_port()}/"
     assert problem(way, fetch(url)).startswith("it cannot be reached: ")
 
@@ -263,7 +263,7 @@ def test_send_reports_that_nobody_listens(way: Send) -> None:
     "host", ["a" * 70 + ".example", "nothing.invalid", "a..b", "-.example", "~"]
 )
 def test_send_reports_a_host_that_cannot_be_resolved(way: Send, host: str) -> None:
-    """Some raise a ValueError in the resolver: a hostile server may name them."""
+    """The resolver raises a ValueError for some of them."""
     assert problem(way, fetch(f"https://{host}/")).startswith("its host is unknown")
     with pytest.raises(FetchError):
         way(fetch("http://127.0.0.1/", near=f"https://{host}/"))
@@ -287,7 +287,7 @@ def test_send_reports_headers_that_cannot_be_written(
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, **hosts: list[str]) -> list[str | None]:
-    """Let names have addresses; return those that are asked for, as they come."""
+    """Let names have addresses; return the list of the names that are asked for."""
     asked: list[str | None] = []
     real = socket.getaddrinfo
 
@@ -334,7 +334,7 @@ def test_send_asks_nothing_inside_for_a_public_party(
 def test_send_resolves_a_name_once(
     way: Send, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And connects to that address: a name may have another one a moment later."""
+    """The connection is to that address: a name may have another one a moment later."""
     asked = resolving(monkeypatch, idp=["127.0.0.1"])
     url = f"http://idp.example:{site.port}/hello"
     site.asked.clear()
@@ -368,7 +368,7 @@ def proxy(way: Send, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 
     class Refusing(BaseHTTPRequestHandler):
         def log_message(self, *args: Any) -> None:
-            """Say nothing."""
+            """Write no log."""
 
         def do_CONNECT(self) -> None:
             found.lines.append(self.requestline)
@@ -529,7 +529,7 @@ async def crowd(sender: Sender, requests: list[Fetch], site: Site) -> list[Any]:
     async with anyio.create_task_group() as group:
         for request in requests:
             group.start_soon(one, request)
-        # Each has been begun once its task waits for something.
+        # Each task has sent its request once all of them wait.
         await anyio.wait_all_tasks_blocked()
         site.go_on.set()
     return got
@@ -662,6 +662,19 @@ def test_sync_sender_sends_others_each_time() -> None:
     slow = Slow()
     _, got = in_threads(slow, [fetch("https://idp.example")] * 5)
     assert (got, slow.count) == ([200] * 5, 5)
+
+
+def test_sync_sender_waits_no_longer_than_its_leader() -> None:
+    """If the sender of a request has crashed, a waiting one sends it."""
+    sender = SyncSender(lambda request: Fetched(status=200))
+    same = fetch("https://idp.example", is_shared=True)
+
+    class Crashed:
+        def wait(self, seconds: float) -> None:
+            sender._flights.clear()
+
+    sender._flights[sending._key(same)] = sending._Flight(Crashed())
+    assert sender(same).status == 200
 
 
 def test_sync_sender_that_crashes_leaves_the_request_to_another() -> None:

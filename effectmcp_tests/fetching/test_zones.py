@@ -61,7 +61,7 @@ URLS: dict[str, Zone | None] = {
     "https://8.8.8.8/": Zone.PUBLIC,
     "https://[::ffff:169.254.169.254]/": Zone.FORBIDDEN,
     "https://[fe80::1%25eth0]/": Zone.FORBIDDEN,
-    # Resolvers read these as addresses; nobody needs them.
+    # Resolvers read these as addresses; honest issuers do not use them.
     "https://127.1/": Zone.FORBIDDEN,
     "https://2130706433/": Zone.FORBIDDEN,
     "https://0x7f000001/": Zone.FORBIDDEN,
@@ -119,7 +119,7 @@ PARTIES: list[tuple[str, list[str], Zone]] = [
     ("https://127.0.0.1", [], Zone.LOOPBACK),
     ("http://localhost:8000", ["127.0.0.1"], Zone.LOOPBACK),
     ("https://10.0.0.1", [], Zone.PRIVATE),
-    # Nobody is trusted more for an address that is forbidden.
+    # A forbidden address does not make a party more trusted.
     ("https://169.254.169.254", [], Zone.PUBLIC),
     ("https://2130706433", [], Zone.PUBLIC),
     ("https://idp.example", ["169.254.169.254"], Zone.PUBLIC),
@@ -141,7 +141,7 @@ def may(near: str, near_at: Iterable[str], url: str, at: Iterable[str]) -> bool:
     return True
 
 
-def test_party_may_name_what_is_no_closer_than_itself() -> None:
+def test_party_may_name_addresses_of_its_zone_and_farther_ones() -> None:
     """The table of `zones`."""
     parties = {
         "public": ("https://idp.example", ["8.8.8.8"]),
@@ -183,7 +183,7 @@ def test_name_behind_a_proxy_has_to_be_https_too(address: str | None) -> None:
 
 
 def is_public(address: ipaddress.IPv4Address) -> bool:
-    """Whether an address belongs to everybody (IANA's registry, and cloud services)."""
+    """Whether an address is a public one (IANA's registry, and cloud services)."""
     clouds = ("100.100.100.200", "168.63.129.16", "192.0.0.192")
     return address.is_global and not address.is_multicast and str(address) not in clouds
 
@@ -231,7 +231,7 @@ special = st.sampled_from(["100.100.100.200", "168.63.129.16", "169.254.169.254"
 def test_public_party_reaches_no_other_address_in_any_spelling(
     address: ipaddress.IPv4Address,
 ) -> None:
-    """What a resolver would make of it is the oracle, if it makes anything of it."""
+    """Some resolver reads each of these spellings as that address."""
     assume(not is_public(address))
     for how, host in spellings(address).items():
         url = f"https://{host}/keys"
@@ -239,7 +239,7 @@ def test_public_party_reaches_no_other_address_in_any_spelling(
             zone = zone_of_url(url)
         except ValueError:
             continue
-        assert zone is not None, how  # no name: whatever resolves it decides nothing
+        assert zone is not None, how  # a name would be left to a resolver
         assert zone > Zone.PUBLIC, how
 
 
