@@ -31,6 +31,13 @@ def test_tasks() -> None:
     assert len(result["mb"]) == 2
 
 
+def test_authenticating() -> None:
+    """Each way to know a caller is asked, and lets it in."""
+    more = run_tiny("authenticating")["more_us"]
+    assert more.pop("no authentication") == 0
+    assert len(more) == 5
+
+
 def test_parsing() -> None:
     """Each shape is read, and each fault is refused: those have no digest."""
     times = run_tiny("parsing")["ms"]

@@ -29,9 +29,9 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 #: Packages that the examples of a page need.
 HOSTS = {
-    "django.md": ["django"],
-    "embedding.md": ["starlette"],
-    "flask.md": ["flask"],
+    "django.md": ["django", "joserfc"],
+    "embedding.md": ["starlette", "joserfc"],
+    "flask.md": ["flask", "joserfc"],
 }
 
 #: Where a page about states looks for a module that it names alone.

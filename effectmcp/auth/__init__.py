@@ -1,4 +1,4 @@
-"""Who may call a server: tokens of an authorization server, or keys of your own.
+"""Authentication of callers: tokens of an authorization server, or your own API keys.
 
     Server("shop", auth=JWTAuth(issuer="https://idp.example",
                                 resource="https://shop.example/mcp"))
@@ -7,11 +7,11 @@
     introspection  IntrospectionAuth: tokens that only their issuer can read
     api_keys       APIKeys: keys that you give out, stored as hashes
     key_sets       the public keys of an issuer: fetched, cached, rotated
-    tokens         what is the same for all tokens: audience, scopes, time, principal
+    tokens         the rules for all tokens: audience, scopes, time, principal
     presented      the credentials in the headers
     signatures     JWTs, and the keys that check them
     proofs         DPoP: a token that only its owner can use
-    failures       how much a stranger's bad tokens may cost
+    failures       a budget of bad tokens for each client
 
 Nothing here does I/O: authenticators return generators of HTTP requests, which the
 transport sends (`effectmcp.fetching`). It needs `pip install effectmcp[auth]`.

@@ -3,7 +3,7 @@
     ann  sha256:4f5e…  orders:read orders:write     # a line of the file: who, hash, scopes
 
 `effectmcp keygen --api-key ann` makes a key and its line. A key is 256 random bits, so one
-round of SHA-256 is enough: nobody can guess one. A client sends it as
+round of SHA-256 is enough: a key cannot be guessed. A client sends it as
 `Authorization: Bearer KEY`.
 """
 
@@ -33,6 +33,9 @@ _PREFIX: Final = "emcp_"
 
 _LINE: Final = re.compile(r"(\S+)\s+sha256:([0-9a-f]{64})((?:\s+\S+)*)\s*")
 
+#: A scope may have such a character; a remark begins a line, or follows a space.
+_REMARK: Final = re.compile(r"(?:^|\s)#.*")
+
 #: Seconds between two looks at a file.
 _LOOK: Final = 1.0
 
@@ -46,13 +49,15 @@ def key_line(name: str, key: str, scopes: Iterable[str] = ()) -> str:
     """Return the line of the file for a key.
 
     Raises:
-        UsageError: If the name or a scope has a space.
+        UsageError: If the name or a scope has a space, or would begin a remark.
     """
     if not re.fullmatch(r"[^\s#]+", name):
         raise UsageError(
             f"{name!r} cannot be the name of a key; write it without spaces"
         )
     found = sorted(checked_scopes("a key", scopes))
+    if any(one.startswith("#") for one in found):
+        raise UsageError(f"{found} cannot be scopes of a key: '#' begins a remark")
     return " ".join([name, f"sha256:{_hash(key)}", *found])
 
 
@@ -83,6 +88,7 @@ class APIKeys:
         self._path = Path(source) if isinstance(source, (Path, str)) else None
         self._looked = clock()
         self._stamp: Any = None
+        self._is_empty = False
         self._keys: Mapping[str, Identity] = {}
         if self._path is None:
             assert not isinstance(source, (Path, str))  # for the type checkers
@@ -109,26 +115,36 @@ class APIKeys:
         if path is None or now - self._looked < _LOOK:
             return
         self._looked = now
+        was_empty, self._is_empty = self._is_empty, False
         try:
             found = path.stat()
             if (found.st_mtime_ns, found.st_size, found.st_ino) != self._stamp:
                 self._load(path)
                 logger.info("%s was read again: %s", path, self)
+        except _NoKeyError as exc:
+            # Editors empty a file before they write it; but then it has keys again when
+            # it is looked at the next time. Else all of them are withdrawn.
+            self._is_empty = True
+            if was_empty:
+                self._keys = {}
+            logger.error(
+                "all keys are withdrawn once the file stays like this: %s", exc
+            )
         except (OSError, UsageError) as exc:
-            # Half of an edit: those who were let in before still are.
+            # Half of an edit: the keys from before still count.
             logger.error("the keys are as they were: %s", exc)
 
     def identify(self, presented: Presented) -> Identity:
-        """Return who has the key of a request.
+        """Return the user who has the key of a request.
 
         Raises:
-            CredentialsError: If nobody has it.
+            CredentialsError: If the key is unknown.
         """
         _, key = credentials(presented)
         self._refresh()
         found = self._keys.get(_hash(key))
         if found is None:
-            raise CredentialsError("key: nobody has this API key")
+            raise CredentialsError("key: this API key is unknown")
         return found
 
     def handles(self, presented: Presented) -> bool:
@@ -147,15 +163,14 @@ class APIKeys:
         return (challenge("Bearer", {"error": error, "scope": wanted}),)
 
     def metadata(self) -> Mapping[str, JSON] | None:
-        """Return nothing: no authorization server gives such keys out."""
+        """Return `None`: such keys are not from an authorization server."""
         return None
 
 
 def _read(of: str, lines: Iterable[str]) -> dict[str, Identity]:
     found: dict[str, Identity] = {}
-    names: set[str] = set()
     for number, line in enumerate(lines, 1):
-        text = line.partition("#")[0].strip()
+        text = _REMARK.sub("", line).strip()
         if not text:
             continue
         match = _LINE.fullmatch(text)
@@ -167,8 +182,12 @@ def _read(of: str, lines: Iterable[str]) -> dict[str, Identity]:
         name, digest, scopes = match[1], match[2], match[3].split()
         if digest in found:
             raise UsageError(f"{of}, line {number}: this key is there twice")
-        names.add(name)
-        found[digest] = Identity(subject=name, scopes=frozenset(scopes))
+        of_key = checked_scopes(f"{of}, line {number}", scopes)
+        found[digest] = Identity(subject=name, scopes=of_key)
     if not found:
-        raise UsageError(f"{of}: it has no key")
+        raise _NoKeyError(f"{of}: it has no key")
     return found
+
+
+class _NoKeyError(UsageError):
+    """Raised if all lines are right, and none has a key."""

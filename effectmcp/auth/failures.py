@@ -1,4 +1,4 @@
-"""How much a stranger's bad tokens may cost. No I/O, no clock."""
+"""A budget of bad tokens for each client. No I/O, no clock."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Tokens that only their issuer can read: it is asked about each (RFC 7662).
 
 An accepted token is remembered for `cache` seconds: if it is revoked, it is accepted for
-that long. Nobody can make this server ask without end: for a minute, nothing is asked for
-an address that has sent many bad tokens. Equal tokens are asked about once at a time.
+that long. No client can make this server ask without end: for a minute, nothing is asked
+for an address that has sent many bad tokens. Equal tokens are asked about once at a time.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class IntrospectionAuth(TokenAuth):
         # Its network: one client has more IPv6 addresses than can be counted.
         party = party_of(None, presented.address)
         if not self._failures.may_try(party, self.clock()):
-            # Not 401: nobody knows that this token is bad, and clients would drop it.
+            # Not 401: this token may be a good one, and its client would drop it.
             raise _later("too many bad tokens came from its address")
         asked = self._begin(token, party)
         try:
@@ -109,7 +109,7 @@ class IntrospectionAuth(TokenAuth):
         """Take a place for a token, unless it has one.
 
         Raises:
-            CredentialsError: If there is none.
+            CredentialsError: If all places are taken.
         """
         with self._lock:
             asked = self._asked.get(token)

@@ -20,7 +20,7 @@ from .tokens import TokenAuth, Verified, checked_url, said, texts, thumbprint_in
 
 __all__ = ["JWTAuth"]
 
-#: The types of tokens; an ID token, a proof or a logout token is none of them.
+#: The types of tokens; ID tokens, proofs and logout tokens have others.
 _TYPES: Final = frozenset({"at+jwt", "application/at+jwt", "jwt"})
 
 _LONGEST_ID: Final = 500
@@ -32,7 +32,7 @@ class JWTAuth(TokenAuth):
     Args:
         issuer: The URL of the authorization server, exactly as its tokens name it.
         resource: The URL of this server, as its clients write it.
-        keys_url: Where the issuer's keys are; by default its metadata says so.
+        keys_url: The URL of the issuer's keys; by default its metadata names it.
         algorithms: The algorithms that tokens may be signed with.
         keys_fresh: Seconds until the keys are fetched again.
         keys_stale: Seconds for which old keys are used if the issuer cannot be reached.
@@ -115,7 +115,8 @@ class JWTAuth(TokenAuth):
         """Return the algorithm and the key id of a token.
 
         Raises:
-            CredentialsError: If it is no token, or its algorithm is not allowed.
+            CredentialsError: If the header is not one of an access token, or has an algorithm that is
+                not allowed.
         """
         algorithm, id_ = header.get("alg"), header.get("kid")
         if not isinstance(algorithm, str) or algorithm not in self._algorithms:
@@ -128,15 +129,15 @@ class JWTAuth(TokenAuth):
                 "malformed: its header wants more than is known here"
             )
         if id_ is not None and (not isinstance(id_, str) or len(id_) > _LONGEST_ID):
-            raise CredentialsError("malformed: its key id is no text")
+            raise CredentialsError("malformed: its key id is not a string")
         return algorithm, id_
 
 
 def _parts(token: str) -> tuple[dict[str, JSON], dict[str, JSON]]:
-    """Return the header and the claims of a token, of which nothing is proved.
+    """Return the header and the claims of a token. Nothing of them is proved yet.
 
     Raises:
-        CredentialsError: If it is no JWT.
+        CredentialsError: If it is not a JWT.
     """
     try:
         return read_jwt(token)

@@ -7,10 +7,10 @@
                                                           enough ago; else refuse
     old                    use it; one request fetches    the same
     being fetched          use it                         wait for them, then look again
-    too old, no answer     nobody can be identified (503)
+    too old, no answer     every request gets status 503
 
 So no number of bad tokens causes more than one fetch in `pause` seconds, and an issuer that
-cannot be reached locks nobody out for `stale` seconds.
+cannot be reached locks no client out for `stale` seconds.
 """
 
 from __future__ import annotations
@@ -42,6 +42,33 @@ _MOST_TRIED: Final = 4
 _AGAIN: Final = 1.0
 
 
+def metadata_of(
+    issuer: str, *, near: str
+) -> Generator[Fetch, Fetched, dict[str, JSON]]:
+    """Return the metadata of an authorization server.
+
+    Args:
+        issuer: Its URL.
+        near: The URL of the party that named it.
+
+    Raises:
+        FetchError: If it is missing, or is of another issuer.
+    """
+    status = 0
+    for url in issuer_metadata_urls(issuer):
+        response = yield Fetch(url=url, near=near, is_shared=True)
+        status = response.status
+        if status == 200:
+            found = json_of(url, response)
+            # (2026-07-28, Authorization Server Metadata Discovery.)
+            if found.get("issuer") != issuer:
+                raise FetchError(url, "it is the metadata of another issuer")
+            return found
+        if status >= 500:
+            break
+    raise FetchError(issuer, f"it has no metadata: status {status}")
+
+
 @frozen
 class _Key:
     """A key as the issuer writes it, and as signatures are checked with it."""
@@ -55,7 +82,7 @@ class KeySet:
 
     Args:
         issuer: Its URL.
-        url: Where its keys are; `None` if its metadata says so.
+        url: The URL of its keys; `None` if its metadata names it.
         clock: Returns the seconds since 1970.
         fresh: Seconds until the keys are fetched again.
         stale: Seconds for which they are used if that fails.
@@ -146,7 +173,7 @@ class KeySet:
         return began is None or not 0 <= self._clock() - began < seconds
 
     def _try(self) -> Generator[Fetch, Fetched, None]:
-        """Fetch the keys; if that fails, keep those that there are."""
+        """Fetch the keys; if that fails, keep the present ones."""
         is_first, ended = not self._is_fetching, self._ended
         if is_first:
             self._is_fetching, self._tried = True, self._clock()
@@ -171,7 +198,7 @@ class KeySet:
                 logger.warning("the keys of %s were not read: %s", self._issuer, exc)
         except GeneratorExit:
             if is_first and self._pause > _AGAIN:
-                # The client has disconnected, which says nothing of the issuer.
+                # The client has disconnected, and the issuer may be well.
                 self._tried = self._clock() - self._pause + _AGAIN
             raise
         finally:
@@ -191,7 +218,7 @@ class KeySet:
 
 
 def _usable(url: str, document: dict[str, JSON]) -> tuple[_Key, ...]:
-    """Return the keys in a document, without those that cannot be used.
+    """Return the keys in a document that can be used.
 
     Raises:
         FetchError: If none is left.

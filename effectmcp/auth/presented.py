@@ -16,7 +16,7 @@ def credentials(presented: Presented) -> tuple[str, str]:
     """Return the scheme, in lower case, and the token of a request.
 
     Raises:
-        CredentialsError: If there is none.
+        CredentialsError: If it has no token.
     """
     header = presented.headers.get("authorization", "")
     scheme, _, token = header.partition(" ")
@@ -24,5 +24,5 @@ def credentials(presented: Presented) -> tuple[str, str]:
     if scheme not in ("bearer", "dpop"):
         raise CredentialsError("the request has no token", error=None)
     if not token or len(token) > _LONGEST or not token.isascii():
-        raise CredentialsError("malformed: it is no token")
+        raise CredentialsError("malformed: it is not a token")
     return scheme, token

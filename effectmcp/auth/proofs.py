@@ -25,7 +25,7 @@ ALGORITHMS: Final = ("ES256", "ES384", "PS256", "RS256", "Ed25519", "EdDSA")
 #: Seconds for which a proof is valid.
 _LIFE: Final = 60.0
 
-#: Proofs that are remembered, and those of one user.
+#: Limits of the proofs that are remembered: of all users, and of one user.
 _MOST: Final = 100_000
 _MOST_OF_ONE: Final = 20_000
 

@@ -1,9 +1,9 @@
 """JWTs and the public keys that check them: what tokens and proofs have in common.
 
-Nothing of a JWT is proved before `is_signed`. Its signature is over the text that was
-read, so what was read is what was signed. Of joserfc, only keys and algorithms are used:
-its reader refuses headers that are long, or that have members it does not know, and both
-occur in honest tokens (RFC 7515, section 4: others "MUST be ignored").
+Nothing of a JWT is proved before `is_signed`, which checks the same text that `read_jwt`
+reads. This module uses only the keys and the algorithms of joserfc: its reader refuses
+headers that are long, or that have members it does not know. Both occur in honest tokens
+(RFC 7515, section 4: unknown members "MUST be ignored").
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from joserfc.jws import JWSRegistry
 
 from ..canonical import JSON
 
-__all__ = ["allows", "is_signed", "public_key", "read_jwt", "thumbprint"]
+__all__ = ["KEYS", "allows", "is_signed", "public_key", "read_jwt", "thumbprint"]
 
 #: The type of key, and its curve, of each algorithm that this library accepts. All are
-#: asymmetric: with a public key, nobody can sign.
+#: asymmetric: a public key cannot sign.
 KEYS: Final = {
     "RS256": ("RSA", None),
     "RS384": ("RSA", None),
@@ -95,7 +95,7 @@ def public_key(key: object) -> Any:
     """Return what a key, in JSON, checks signatures with; `None` if it checks none."""
     if not any(allows(key, algorithm) for algorithm in KEYS):
         return None
-    assert isinstance(key, dict)  # `allows` said so
+    assert isinstance(key, dict)  # or `allows` had returned False
     try:
         return jwk.import_key(key)
     except (JoseError, ValueError, TypeError, KeyError):
@@ -112,10 +112,10 @@ def thumbprint(public: Any) -> str:
 
 
 def read_jwt(token: str) -> tuple[dict[str, JSON], dict[str, JSON]]:
-    """Return the header and the claims of a JWT, of which nothing is proved.
+    """Return the header and the claims of a JWT. Nothing of them is proved yet.
 
     Raises:
-        ValueError: If it is not one.
+        ValueError: If it is not a JWT.
     """
     parts = token.split(".")
     if len(parts) != 3:

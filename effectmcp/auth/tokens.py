@@ -1,4 +1,4 @@
-"""What is the same for all tokens of an issuer: audience, scopes, time, principal.
+"""The rules for all tokens of an issuer: audience, scopes, time, principal.
 
 Each refusal says in its reason which of them did not fit. That is for the log: clients
 get the error code and nothing else.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import reprlib
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -50,7 +51,7 @@ _SAID: Final = 200
 
 
 def texts(of: str, value: object) -> tuple[str, ...]:
-    """Return one text, or several.
+    """Return the strings in a string, or in a list of them.
 
     Raises:
         UsageError: If it is neither.
@@ -60,7 +61,7 @@ def texts(of: str, value: object) -> tuple[str, ...]:
         found = tuple(given)
         if found and all(isinstance(one, str) and one for one in found):
             return found
-    raise UsageError(f"{of}: give a text, or a list of texts, not {value!r}")
+    raise UsageError(f"{of}: give a string, or a list of strings, not {value!r}")
 
 
 def checked_url(of: str, url: object) -> str:
@@ -77,7 +78,9 @@ def checked_url(of: str, url: object) -> str:
         or not parts.netloc
         or parts.fragment
     ):
-        raise UsageError(f"{of}={url!r}: write a URL, such as https://shop.example/mcp")
+        raise UsageError(
+            f"{of}={url!r}): write a URL, such as https://shop.example/mcp"
+        )
     return url
 
 
@@ -100,30 +103,30 @@ class Verified:
 
 @define(eq=False)
 class Known:
-    """Accepted tokens by their digest, of which the oldest are forgotten.
+    """Accepted tokens by their digest. The oldest ones are forgotten.
 
     Only accepted tokens are kept: a stranger's tokens take no room.
     """
 
-    most: int = 10_000
+    most: int = 5_000
     _tokens: OrderedDict[bytes, Verified] = field(factory=OrderedDict)
+    _lock: threading.Lock = field(factory=threading.Lock)
 
     def get(self, digest: bytes) -> Verified | None:
-        """Return what is known of a token."""
+        """Return the result of an earlier check of a token."""
         return self._tokens.get(digest)
 
     def keep(self, digest: bytes, verified: Verified) -> None:
         """Remember an accepted token."""
-        self._tokens[digest] = verified
-        while len(self._tokens) > self.most:
-            try:
+        with self._lock:
+            self._tokens[digest] = verified
+            while len(self._tokens) > self.most:
                 self._tokens.popitem(last=False)
-            except KeyError:  # another thread was faster
-                break
 
     def drop(self, digest: bytes) -> None:
         """Forget a token."""
-        self._tokens.pop(digest, None)
+        with self._lock:
+            self._tokens.pop(digest, None)
 
 
 class TokenAuth:
@@ -140,7 +143,7 @@ class TokenAuth:
         shown_claims: The claims that handlers may read with `Caller()`.
         leeway: Seconds by which clocks may differ.
         proofs: Whether a token has to be bound to a key of its owner (DPoP):
-            `"accepted"`: if it says so; or `"required"`.
+            `"accepted"`: if the token names a key; or `"required"`.
         clock: Returns the seconds since 1970.
     """
 
@@ -300,7 +303,7 @@ class TokenAuth:
         """
         subject = claims.get("sub")
         if not isinstance(subject, str) or not subject:
-            raise CredentialsError("subject: it names nobody")
+            raise CredentialsError("subject: it is missing")
         tenant = None
         if self._tenant_claim is not None:
             named = claims.get(self._tenant_claim)
@@ -319,7 +322,7 @@ class TokenAuth:
                 expires=expires,
             )
         except UsageError:
-            raise CredentialsError("subject: its name is no text") from None
+            raise CredentialsError("subject: it cannot be written as text") from None
 
     def _all_scopes(self, scopes: Iterable[str]) -> frozenset[str]:
         """Return scopes with all that they contain."""
@@ -332,7 +335,7 @@ class TokenAuth:
                 rest += self._implies.get(one, ())
         return frozenset(found)
 
-    # ---- what a client is told ----
+    # ---- what clients read ----
 
     def challenges(
         self, error: str | None, scopes: Iterable[str] = ()

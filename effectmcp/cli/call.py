@@ -16,8 +16,10 @@ from ..errors import (
     ArgumentsError,
     CanonicalError,
     EffectMCPError,
+    ProtocolError,
     UsageError,
 )
+from ..protocol.jsonrpc import INVALID_PARAMS
 from ..protocol.revisions import HANDSHAKES
 from .channels import (
     Raw,
@@ -25,6 +27,7 @@ from .channels import (
     channel_to,
     check_timeout,
     headers_of,
+    is_url,
     loop_of,
 )
 from .given_answers import SamplingDeclined, answers_in, split
@@ -245,12 +248,28 @@ async def _result(client: Client, options: argparse.Namespace) -> Result:
         return await client.get_prompt(
             options.name, dict(map(split, options.arguments))
         )
-    tools = {one["name"]: one for one in await client.list_tools()}
+    tools = await _tools(client)
+    if options.name not in tools and is_url(options.target):
+        # A server does not list the tools whose scopes the token lacks. A call of one
+        # leads to a login for them.
+        try:
+            arguments = _arguments(options.arguments, None)
+            return await client.call_tool(options.name, arguments)
+        except ProtocolError as exc:
+            if exc.code != INVALID_PARAMS:
+                raise
+            # There is no such tool, or it is listed now, and needs other arguments.
+            client.forget()
+            tools = await _tools(client)
     if options.name not in tools:
         known = ", ".join(tools) or "none"
         raise UsageError(f"there is no tool {options.name!r}; there is {known}")
     schema = tools[options.name].get("inputSchema")
     return await client.call_tool(options.name, _arguments(options.arguments, schema))
+
+
+async def _tools(client: Client) -> dict[str, Mapping[str, Any]]:
+    return {one["name"]: one for one in await client.list_tools()}
 
 
 def _arguments(given: list[str], schema: JSON) -> dict[str, JSON]:

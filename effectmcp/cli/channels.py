@@ -30,11 +30,17 @@ __all__ = [
     "channel_to",
     "check_timeout",
     "headers_of",
+    "is_url",
     "loop_of",
 ]
 
 _MODULE: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _APP: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*|\S*\.py(:[A-Za-z_][\w.]*)?")
+
+
+def is_url(target: str) -> bool:
+    """Return whether a target is the URL of a server."""
+    return re.match(r"https?://", target, re.IGNORECASE) is not None
 
 
 def channel_to(
@@ -57,7 +63,7 @@ def channel_to(
             an option is for another kind of target, or the client is not installed.
     """
     try:
-        if re.match(r"https?://", target, re.IGNORECASE):
+        if is_url(target):
             _check_loop(loop)
             from ..client import OverHttp
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import subprocess
 import sys
-import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -162,14 +162,17 @@ class Terminal:
 
 def open_page(url: str) -> bool:
     """Open a page in a browser, whose output must not mix with the result."""
-    sys.stdout.flush()
-    ours = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        return webbrowser.open(url)
-    finally:
-        os.dup2(ours, 1)
-        os.close(ours)
+    # In a process of its own: a browser in the foreground stays until its user closes it,
+    # and meanwhile this process may write the result.
+    command = [sys.executable, "-I", "-c", _OPEN, url]
+    return subprocess.run(command, stdout=2, check=False).returncode == 0
+
+
+#: Ctrl-C ends it without a traceback.
+_OPEN: Final = (
+    "import signal, sys, webbrowser; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+    " sys.exit(not webbrowser.open(sys.argv[1]))"
+)
 
 
 def _number(value: Any) -> float | None:

@@ -109,7 +109,7 @@ class OverHttp:
         if self._session is not None:
             # End the session now: the server need not keep it until a timeout.
             with anyio.move_on_after(_LINGER * 10, shield=True), suppress(ChannelError):
-                async with self._stream("DELETE", None, self._spoken):
+                async with self._stream("DELETE", None, self._spoken, may_log_in=False):
                     pass
             self._session = None
         if self._is_own:
@@ -164,7 +164,12 @@ class OverHttp:
 
     @asynccontextmanager
     async def _stream(
-        self, method: str, message: Frame | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        message: Frame | None,
+        headers: Mapping[str, str],
+        *,
+        may_log_in: bool = True,
     ) -> AsyncIterator[httpx2.Response]:
         is_of_today = _is_of_today(headers)
         headers = {**self._headers, **headers}
@@ -194,7 +199,7 @@ class OverHttp:
                     headers={**headers, **signed.headers},
                 ) as response:
                     refused = self._login.read(response.status_code, response.headers)
-                    if refused is None:
+                    if refused is None or not may_log_in:
                         yield response
                         return
                 if max(logins, nonces) >= self._login.attempts:
@@ -240,8 +245,14 @@ class OverHttp:
         last: dict[str, str] = {}
         while True:
             with suppress(ChannelError):
-                async with self._stream("GET", None, {**headers, **last}) as response:
+                # A user who has asked for nothing is not asked to log in.
+                async with self._stream(
+                    "GET", None, {**headers, **last}, may_log_in=False
+                ) as response:
                     ready()
+                    if self._login is not None and response.status_code == 401:
+                        # The token has expired: the next request gets another one.
+                        raise ChannelError("the stream needs a login")
                     if _type_of(response) != _EVENTS or not response.is_success:
                         return  # the server has no such stream
                     await _response(response, place, hear)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, Literal
 
 from attrs import asdict, field, frozen
@@ -109,6 +109,10 @@ class ClientSupports(Effect[bool]):
             base.on_built(self)
 
 
+def _in_order(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(texts)
+
+
 @frozen(kw_only=True)
 class CallerInfo:
     """The caller, as the first round of the flow saw it.
@@ -136,7 +140,7 @@ class CallerInfo:
     issuer: str | None = None
     subject: str | None = None
     tenant: str | None = None
-    scopes: tuple[str, ...] = field(default=(), converter=tuple)
+    scopes: tuple[str, ...] = field(default=(), converter=_in_order)
     claims: Mapping[str, JSON] = field(factory=dict, hash=False)
 
     def to_json(self) -> dict[str, JSON]:

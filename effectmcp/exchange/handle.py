@@ -169,7 +169,7 @@ def _failed(request: Request, revision: Revision, error: ProtocolError) -> Reply
     status = 200 if revision.has_handshake else error.status
     message = error_message(request.id, error)
     if isinstance(error, MissingScope):
-        # Of every revision, clients read the scopes from the headers of this status.
+        # Clients of every revision read the scopes from the headers of this status.
         return Reply(message, error.status, needs=error.scopes)
     return Reply(message, status)
 

@@ -65,7 +65,7 @@ class Inquiry:
         is_gone: Whether no further replies can arrive.
         until: When to stop waiting, in seconds since 1970; `None` for no limit.
         races: Names for sets of questions, by id: one reply to such a set is enough.
-        needs: The scopes that a client needs to reply: those of the feature that asks.
+        needs: The scopes of the feature that asks, which a client needs to reply.
     """
 
     def __init__(

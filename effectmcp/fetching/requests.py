@@ -39,14 +39,14 @@ class Fetch:
 
     Attributes:
         url: The URL.
-        near: The URL of the party that this request is for: its `url` must be no closer
-            to this machine (`zones`).
+        near: The URL of the party that this request is for: its `url` must be as far from
+            this machine, or farther (`zones`).
         method: The method.
         headers: The headers.
         body: The body.
         longest: Bytes that the response may have.
         timeout: Seconds until the response has arrived.
-        is_shared: Whether one response serves all who ask for the URL at the same time.
+        is_shared: Whether one response serves all equal requests of the same time.
     """
 
     url: str
@@ -79,7 +79,7 @@ class FetchError(EffectMCPError):
 
     Attributes:
         url: The URL of the request.
-        problem: What is wrong.
+        problem: The problem, in words.
     """
 
     def __init__(self, url: str, problem: str) -> None:
@@ -147,7 +147,7 @@ def json_of(url: str, response: Fetched) -> dict[str, JSON]:
         response: The response.
 
     Raises:
-        FetchError: If there is none.
+        FetchError: If it has none.
     """
     try:
         found = json.loads(response.body)

@@ -2,7 +2,8 @@
 
 The address is resolved once, checked (`zones`), and then connected to: so a name cannot
 point to another address meanwhile. A proxy of the environment resolves names itself, so
-of its targets only the URLs are checked.
+of its targets only the URLs are checked. Whether there is a proxy is decided here, once:
+httpx2 reads `no_proxy` in another way, and would connect to addresses without a check.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -31,75 +32,83 @@ logger = logger_for("effectmcp.fetching")
 
 _CLOSER: Final = "its address is closer to this machine than the party that named it"
 
+#: Characters of a stranger's text in a message.
+_SAID: Final = 200
+
+#: Addresses of a host that are tried.
+_MOST_TRIED: Final = 4
+
 
 # ---- which address ------------------------------------------------------------------
 
 
-def _is_named(url: str) -> bool:
-    return zone_of_url(url) is None
-
-
-def _checked(request: Fetch, near: Iterable[str], own: Iterable[str]) -> str | None:
-    """Return the address to connect to; `None` to leave it to a proxy.
+def _check(request: Fetch, near: Iterable[str], own: Iterable[str]) -> None:
+    """Check that the party may name this URL, given the addresses of both.
 
     Raises:
-        FetchError: If the party may not name this URL.
+        FetchError: If it may not.
     """
     party = zone_of_party(request.near, near)
     literal = zone_of_url(request.url)
-    addresses = list(own)
-    zones = [literal] if literal is not None else list(map(zone_of, addresses))
+    zones = [*map(zone_of, own), *([] if literal is None else [literal])]
     for zone in zones:
         if zone is Zone.FORBIDDEN or zone > party:
             raise FetchError(request.url, _CLOSER)
-        if urlsplit(request.url).scheme != "https" and zone is not Zone.LOOPBACK:
-            raise FetchError(request.url, "it has to be https")
-    if not zones and urlsplit(request.url).scheme != "https":
+    is_loopback = bool(zones) and min(zones) is Zone.LOOPBACK
+    if urlsplit(request.url).scheme != "https" and not is_loopback:
         raise FetchError(request.url, "it has to be https")
-    return addresses[0] if addresses else None
 
 
-def _names(request: Fetch) -> tuple[str | None, str | None]:
-    """Return the names to resolve, of the party and of the URL.
+def _check_urls(request: Fetch) -> None:
+    """Check what the URLs alone tell.
 
     Raises:
-        FetchError: If one is not a URL.
+        FetchError: If one is not a URL, or names a forbidden address.
     """
     for url in (request.near, request.url):
         try:
-            zone_of_url(url)
+            literal = zone_of_url(url)
         except ValueError as exc:
-            raise FetchError(url, str(exc)) from None
-    near, own = urlsplit(request.near).hostname, urlsplit(request.url).hostname
-    is_proxied = _is_proxied(request.url)
-    return (
-        near if _is_named(request.near) and not is_proxied else None,
-        None if is_proxied else own,
-    )
+            raise FetchError(request.url, f"{url[:_SAID]!r}: {exc}") from None
+        if literal is Zone.FORBIDDEN and url == request.url:
+            raise FetchError(url, _CLOSER)
 
 
-def _is_proxied(url: str) -> bool:
-    parts = urlsplit(url)
-    proxies = getproxies()
-    if not proxies.get(parts.scheme) and not proxies.get("all"):
-        return False
-    return not proxy_bypass(parts.hostname or "")
+def _proxy_of(url: str) -> str | None:
+    """Return the proxy that the environment names for a URL."""
+    parts, proxies = urlsplit(url), getproxies()
+    found = proxies.get(parts.scheme) or proxies.get("all")
+    host = parts.hostname or ""
+    if not found or proxy_bypass(host) or proxy_bypass(f"{host}:{parts.port}"):
+        return None
+    return found if "://" in found else f"http://{found}"
 
 
-def _resolve(name: str | None) -> list[str]:
-    if name is None:
-        return []
-    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+def _resolve(url: str) -> list[str]:
+    host = urlsplit(url).hostname
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 
-def _address_of(request: Fetch, near: str | None, own: str | None) -> str | None:
-    try:
-        # First the URL's own host: if it has no address, that is the problem to report.
-        owned = _resolve(own)
-        return _checked(request, _resolve(near), owned)
-    except OSError as exc:
-        raise FetchError(request.url, f"its host is unknown: {exc}") from None
+def _addresses_of(request: Fetch, proxy: str | None) -> list[str]:
+    """Return the addresses to connect to; none, to leave it to the proxy.
+
+    Raises:
+        FetchError: If the host is unknown, or the party may not name its addresses.
+    """
+    near: list[str] = []
+    own: list[str] = []
+    if proxy is None:
+        try:
+            # First the URL's own host: if it has no address, report that.
+            own = _resolve(request.url)
+            if zone_of_url(request.near) is None:
+                near = _resolve(request.near)
+        # A name that is too long, or not one at all, is a ValueError.
+        except (OSError, ValueError) as exc:
+            raise FetchError(request.url, f"its host is unknown: {exc}") from None
+    _check(request, near, own)
+    return own[:_MOST_TRIED]
 
 
 # ---- one request --------------------------------------------------------------------
@@ -114,17 +123,22 @@ def _context() -> ssl.SSLContext:
     return _contexts[0]
 
 
-def _options(request: Fetch, address: str | None) -> tuple[dict[str, Any], Any]:
+def _options(
+    request: Fetch, address: str | None, proxy: str | None, connect: float
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options of the client, and the request to build."""
     parts = urlsplit(request.url)
     is_secure = parts.scheme == "https"
     client: dict[str, Any] = {
-        "trust_env": address is None,
+        "trust_env": False,
+        "proxy": proxy,
         "follow_redirects": False,
-        "timeout": request.timeout,
+        "timeout": httpx2.Timeout(request.timeout, connect=connect),
         "verify": _context() if is_secure else False,
     }
-    url, headers, extensions = request.url, dict(request.headers), {}
+    # A few compressed bytes could become gigabytes before they are counted.
+    url, extensions = request.url, {}
+    headers = {"Accept-Encoding": "identity", **request.headers}
     if address is not None:
         host = f"[{address}]" if ":" in address else address
         port = "" if parts.port is None else f":{parts.port}"
@@ -145,20 +159,35 @@ def _options(request: Fetch, address: str | None) -> tuple[dict[str, Any], Any]:
 def _reported(request: Fetch) -> Iterator[None]:
     try:
         yield
-    except (httpx2.HTTPError, httpx2.InvalidURL, ssl.SSLError) as exc:
-        words = str(exc) or type(exc).__name__
-        raise FetchError(request.url, f"it cannot be reached: {words}") from exc
+    except TimeoutError:
+        raise FetchError(request.url, "it takes too long") from None
+    # A ValueError: a URL or a header that cannot be written.
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as exc:
+        raise FetchError(request.url, f"it cannot be reached: {_words(exc)}") from exc
 
 
-def _add(request: Fetch, body: bytearray, part: bytes) -> None:
-    body += part
+def _words(error: BaseException) -> str:
+    """Return the message of an error, or of its cause: trio's has none for TLS."""
+    found: BaseException | None = error
+    while found is not None and not str(found):
+        found = found.__cause__ or found.__context__
+    return type(error).__name__ if found is None else str(found)
+
+
+async def _receive(request: Fetch, response: httpx2.Response) -> Fetched:
+    headers = {name.lower(): text for name, text in response.headers.items()}
+    if headers.get("content-encoding", "identity") != "identity":
+        raise FetchError(request.url, "the response is compressed")
+    body = bytearray()
+    with anyio.CancelScope() as scope:
+        async for part in response.aiter_raw():
+            body += part
+            if len(body) > request.longest:
+                # On trio, httpx2's generators can only be left by a cancellation.
+                scope.cancel()
     if len(body) > request.longest:
         problem = f"the response has more than {request.longest:,} bytes"
         raise FetchError(request.url, problem)
-
-
-def _fetched(response: httpx2.Response, body: bytearray) -> Fetched:
-    headers = {name.lower(): text for name, text in response.headers.items()}
     return Fetched(status=response.status_code, headers=headers, body=bytes(body))
 
 
@@ -166,49 +195,53 @@ async def send(request: Fetch) -> Fetched:
     """Send a request on an event loop; return its response.
 
     Raises:
-        FetchError: If there is none.
+        FetchError: If no response arrives, or it cannot be used.
     """
-    names = _names(request)
-    with _reported(request):
-        try:
-            with anyio.fail_after(request.timeout):
-                # The resolver blocks, and cannot be stopped.
-                address = await anyio.to_thread.run_sync(
-                    _address_of, request, *names, abandon_on_cancel=True
-                )
-                options, sent = _options(request, address)
-                body = bytearray()
+    _check_urls(request)
+    proxy = _proxy_of(request.url)
+    with _reported(request), anyio.fail_after(request.timeout):
+        # The resolver blocks, and cannot be stopped.
+        addresses: list[str | None] = [
+            *await anyio.to_thread.run_sync(
+                _addresses_of, request, proxy, abandon_on_cancel=True
+            )
+        ] or [None]
+        while True:
+            connect = request.timeout / len(addresses)
+            options, sent = _options(request, addresses.pop(0), proxy, connect)
+            try:
                 async with (
                     httpx2.AsyncClient(**options) as client,
                     client.stream(**sent) as response,
                 ):
-                    async for part in response.aiter_bytes():
-                        _add(request, body, part)
-        except TimeoutError:
-            raise FetchError(request.url, "it takes too long") from None
-    return _fetched(response, body)
+                    return await _receive(request, response)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                if not addresses:
+                    raise
 
 
 def send_in_thread(request: Fetch) -> Fetched:
     """Send a request, and block until its response has arrived.
 
     Raises:
-        FetchError: If there is none.
+        FetchError: If no response arrives, or it cannot be used.
     """
-    address = _address_of(request, *_names(request))
-    options, sent = _options(request, address)
-    body = bytearray()
-    with (
-        _reported(request),
-        httpx2.Client(**options) as client,
-        client.stream(**sent) as response,
-    ):
-        for part in response.iter_bytes():
-            _add(request, body, part)
-    return _fetched(response, body)
+    # A loop of its own: blocking sockets have a limit for each read, and a server that
+    # sends a byte every few seconds never reaches it.
+    return anyio.run(send, request, backend="trio")
 
 
 # ---- one at a time ------------------------------------------------------------------
+
+
+#: What has to be equal, so that two requests get one response. The party is part of it:
+#: what one may name, another may not.
+_Key: TypeAlias = tuple[str, str, str, bytes, frozenset[tuple[str, str]]]
+
+
+def _key(request: Fetch) -> _Key:
+    headers = frozenset(request.headers.items())
+    return request.method, request.url, request.near, request.body, headers
 
 
 @define(eq=False)
@@ -222,26 +255,27 @@ class _Flight:
 
 @define(eq=False)
 class Sender:
-    """Sends requests on one event loop; shared ones one at a time for each URL."""
+    """Sends requests on one event loop; equal shared ones one at a time."""
 
-    _flights: dict[str, _Flight] = field(factory=dict)
+    _flights: dict[_Key, _Flight] = field(factory=dict)
 
     async def __call__(self, request: Fetch) -> Fetched:
         """Send a request; return its response.
 
         Raises:
-            FetchError: If there is none.
+            FetchError: If no response arrives, or it cannot be used.
         """
         if not request.is_shared:
             return await send(request)
-        while (flight := self._flights.get(request.url)) is not None:
+        key = _key(request)
+        while (flight := self._flights.get(key)) is not None:
             await flight.landed.wait()
             if flight.error is not None:
                 raise FetchError(flight.error.url, flight.error.problem)
             if flight.response is not None:
                 return flight.response
-            # Its sender was cancelled: somebody else has to send it.
-        flight = self._flights[request.url] = _Flight(anyio.Event())
+            # Its sender was cancelled: another waiting task sends it.
+        flight = self._flights[key] = _Flight(anyio.Event())
         try:
             flight.response = await send(request)
             return flight.response
@@ -249,31 +283,32 @@ class Sender:
             flight.error = exc
             raise
         finally:
-            del self._flights[request.url]
+            del self._flights[key]
             flight.landed.set()
 
 
 @define(eq=False)
 class SyncSender:
-    """Sends requests in threads; shared ones one at a time for each URL."""
+    """Sends requests in threads; equal shared ones one at a time."""
 
     send: Callable[[Fetch], Fetched] = send_in_thread
     _lock: threading.Lock = field(factory=threading.Lock)
-    _flights: dict[str, _Flight] = field(factory=dict)
+    _flights: dict[_Key, _Flight] = field(factory=dict)
 
     def __call__(self, request: Fetch) -> Fetched:
         """Send a request; return its response.
 
         Raises:
-            FetchError: If there is none.
+            FetchError: If no response arrives, or it cannot be used.
         """
         if not request.is_shared:
             return self.send(request)
+        key = _key(request)
         while True:
             with self._lock:
-                flight = self._flights.get(request.url)
+                flight = self._flights.get(key)
                 if flight is None:
-                    flight = self._flights[request.url] = _Flight(threading.Event())
+                    flight = self._flights[key] = _Flight(threading.Event())
                     break
             flight.landed.wait(request.timeout)
             if flight.error is not None:
@@ -288,5 +323,5 @@ class SyncSender:
             raise
         finally:
             with self._lock:
-                del self._flights[request.url]
+                del self._flights[key]
             flight.landed.set()

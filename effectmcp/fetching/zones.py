@@ -2,19 +2,21 @@
 
 A server names its authorization server, which names its endpoints. A hostile one could
 name an address that only this machine can reach, such as the metadata service of a cloud
-(server-side request forgery). So a URL must be no closer than the party that named it:
+(server-side request forgery). So a URL must be as far away as the party that named it, or
+farther:
 
     party at                    may name
     a public address            https at public addresses
     a private network           https at public and private addresses
     a loopback address          these, and http and https at loopback addresses
 
-Link-local addresses, multicast, and the metadata services of clouds are for nobody.
+Link-local addresses, multicast, and the metadata services of clouds are forbidden.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final, TypeAlias
@@ -26,7 +28,7 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Zone(IntEnum):
-    """How close an address is."""
+    """The distance of an address from this machine."""
 
     PUBLIC = 0
     PRIVATE = 1
@@ -38,19 +40,28 @@ class Zone(IntEnum):
 _METADATA: Final = frozenset(
     map(
         ipaddress.ip_address,
-        ("fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
+        (
+            *("fd00:ec2::254", "fd00:ec2::253", "fd00:ec2::23", "fd20:ce::254"),
+            *("100.100.100.200", "168.63.129.16", "192.0.0.192"),
+        ),
     )
 )
 
-#: Of carriers and of overlay networks; `ipaddress` takes it for neither.
+#: Networks of carriers, and overlay networks: neither private nor global in `ipaddress`.
 _SHARED: Final = ipaddress.ip_network("100.64.0.0/10")
 
-#: IPv4 addresses behind a translator (RFC 6052).
+#: IPv4 addresses behind a translator (RFC 6052), and the oldest way to write them.
 _TRANSLATED: Final = ipaddress.ip_network("64:ff9b::/96")
+_COMPATIBLE: Final = ipaddress.ip_network("::/96")
+_OWN: Final = frozenset(map(ipaddress.ip_address, ("::", "::1")))
+
+#: All public IPv6 addresses. Others reach IPv4 addresses through translators, or sites.
+_GLOBAL: Final = ipaddress.ip_network("2000::/3")
+_UNIQUE: Final = ipaddress.ip_network("fc00::/7")
 
 
 def zone_of(text: str) -> Zone:
-    """Return the zone of an IP address; forbidden, if it is no address."""
+    """Return the zone of an IP address; forbidden, if it is not an address."""
     try:
         return _zone(_inner(ipaddress.ip_address(text.partition("%")[0])))
     except ValueError:
@@ -58,9 +69,9 @@ def zone_of(text: str) -> Zone:
 
 
 def _inner(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 address stands for."""
+    """Return the IPv4 address inside an IPv6 address, or the address itself."""
     if isinstance(address, ipaddress.IPv6Address):
-        if address in _TRANSLATED:
+        if address in _TRANSLATED or (address in _COMPATIBLE and address not in _OWN):
             return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
         return address.ipv4_mapped or address.sixtofour or address
     return address
@@ -75,6 +86,8 @@ def _zone(address: Address) -> Zone:
         return Zone.LOOPBACK
     if address.version == 4 and address in _SHARED:
         return Zone.PRIVATE
+    if address.version == 6 and address not in _GLOBAL:
+        return Zone.PRIVATE if address in _UNIQUE else Zone.FORBIDDEN
     if address.is_global:
         return Zone.PUBLIC
     return Zone.PRIVATE if address.is_private else Zone.FORBIDDEN
@@ -91,11 +104,21 @@ def zone_of_url(url: str) -> Zone | None:
     _ = parts.port  # raises for a wrong one
     if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc:
         raise ValueError("it is not a URL of http or https")
-    if host == "localhost" or host.endswith(".localhost"):
+    # Resolvers and proxies read the others in ways of their own: a URL is of ASCII.
+    if not (_ADDRESS if "[" in parts.netloc else _NAME).fullmatch(host):
+        raise ValueError("its host cannot be written so")
+    name = host.removesuffix(".")
+    if name == "localhost" or name.endswith(".localhost"):
         return Zone.LOOPBACK
-    if host.replace(".", "").isdigit() or ":" in host or host.startswith("0x"):
+    # As browsers decide it: resolvers read 127.1 and 0x7f000001 as addresses, too.
+    if ":" in host or _NUMBER.fullmatch(name.rpartition(".")[2]):
         return zone_of(host)
     return None
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._~-]+")
+_ADDRESS: Final = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9._~-]+)?")
+_NUMBER: Final = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 
 
 def zone_of_party(url: str, addresses: Iterable[str]) -> Zone:
@@ -106,11 +129,12 @@ def zone_of_party(url: str, addresses: Iterable[str]) -> Zone:
         addresses: The addresses of its host.
 
     Returns:
-        The zone of its farthest address. Only a URL that says so is at loopback: a name
-        can be made to point there at any time.
+        The zone of its farthest address. Only a literal address, or `localhost`, is at
+        loopback: another name can be made to point there at any time. A party at a forbidden address is not
+        trusted: it counts as a public one.
     """
     own = zone_of_url(url)
-    if own is not None:
-        return own
-    zones = list(map(zone_of, addresses))
-    return min([*zones, Zone.PRIVATE]) if zones else Zone.PUBLIC
+    zones = list(map(zone_of, addresses)) if own is None else [own]
+    if not zones or Zone.FORBIDDEN in zones:
+        return Zone.PUBLIC
+    return min([*zones, Zone.PRIVATE]) if own is None else own

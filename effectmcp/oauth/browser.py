@@ -19,6 +19,7 @@ import anyio.to_thread
 
 from ..errors import UsageError
 from ..logs import logger_for
+from .tokens import OAuthError
 
 __all__ = ["Browser"]
 
@@ -42,6 +43,7 @@ class Browser:
         open_url: Opens a URL; `None` to only show it.
         show: Called with the URL, for a user whose browser does not open.
         port: The port to wait on; 0 for any free port.
+        timeout: Seconds that the user has; `None` for no limit.
     """
 
     def __init__(
@@ -50,10 +52,12 @@ class Browser:
         open_url: Callable[[str], object] | None = webbrowser.open,
         show: Callable[[str], object] | None = None,
         port: int = 0,
+        timeout: float | None = 600,
     ) -> None:
         self._open = open_url
         self._show = show
         self._port = port
+        self._timeout = timeout
         self._listener: anyio.abc.SocketListener | None = None
         self._uri = ""
         #: Two channels may share their settings, and both log in.
@@ -88,12 +92,29 @@ class Browser:
         return await _listen(0)
 
     async def visit(self, url: str, state: str) -> str:
-        """Show a page; return the URL that the user was sent back to."""
+        """Show a page; return the URL that the user was sent back to.
+
+        Raises:
+            OAuthError: If the user takes too long.
+        """
         listener = self._listener
         assert listener is not None  # `redirect_uri` comes first
         if self._show is not None:
             self._show(url)
         came: list[str] = []
+        with anyio.move_on_after(self._timeout):
+            await self._wait(listener, url, state, came)
+        if not came:
+            raise OAuthError(f"nobody logged in within {self._timeout:g} s")
+        return came[0]
+
+    async def _wait(
+        self,
+        listener: anyio.abc.SocketListener,
+        url: str,
+        state: str,
+        came: list[str],
+    ) -> None:
         places = anyio.Semaphore(_MOST)
         async with anyio.create_task_group() as group:
 
@@ -114,7 +135,6 @@ class Browser:
             if self._open is not None:
                 group.start_soon(self._open_page, url)
             await listener.serve(serve, task_group=group)
-        return came[0]
 
     async def _open_page(self, url: str) -> None:
         assert self._open is not None

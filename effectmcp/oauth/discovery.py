@@ -24,7 +24,12 @@ from ..protocol.authorization import (
 from ..server.identity import is_scope
 from .tokens import OAuthError, printable
 
-__all__ = ["Found", "discover", "scopes_of"]
+__all__ = [
+    "Found",
+    "covers",
+    "discover",
+    "scopes_of",
+]
 
 #: Authorization servers that a server may name.
 _MOST: Final = 20

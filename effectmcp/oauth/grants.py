@@ -35,6 +35,9 @@ __all__ = [
     "code_grant",
     "credentials_grant",
     "exchange",
+    "given",
+    "granted",
+    "hear_nonce",
     "origin_of",
     "refresh_grant",
 ]

@@ -21,11 +21,13 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from attrs import evolve, frozen
 
 from ..errors import UsageError
 from ..fetching.requests import FetchError
+from ..fetching.zones import Zone, zone_of_url
 from ..protocol.authorization import INSUFFICIENT_SCOPE, Challenge, read_challenges
 from .discovery import Found, discover, scopes_of
 from .grants import (
@@ -183,6 +185,9 @@ class Login:
         """
         if refused.wants_nonce:
             return
+        parts = urlsplit(self._url)
+        if parts.scheme != "https" and zone_of_url(self._url) is not Zone.LOOPBACK:
+            raise OAuthError(f"no token is sent to {self._url}: it is not https")
         found = yield from discover(self._url, refused.challenge, self._known())
         tokens = self.kept.tokens
         if tokens is not None and tokens.issuer != found.issuer:

@@ -24,7 +24,15 @@ if TYPE_CHECKING:
     from .discovery import Found
     from .settings import OAuth
 
-__all__ = ["AuthMethod", "Registration", "authenticated", "chosen", "register"]
+__all__ = [
+    "AuthMethod",
+    "Registration",
+    "authenticated",
+    "chosen",
+    "read_json",
+    "refused",
+    "register",
+]
 
 AuthMethod: TypeAlias = Literal[
     "none", "client_secret_basic", "client_secret_post", "private_key_jwt"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,13 +14,13 @@ import anyio.to_thread
 from attrs import define, field, frozen
 
 from ..errors import EffectMCPError
-from ..fetching.requests import Fetch
+from ..fetching.requests import Fetch, FetchError
 from ..fetching.sending import Sender
 from .grants import Flow, Redirect
 from .login import Login, Refused
 from .settings import OAuth
 from .stores import TokenStore
-from .tokens import Kept
+from .tokens import Kept, OAuthError
 
 __all__ = ["LoginSession", "Signed"]
 
@@ -103,7 +104,9 @@ class LoginSession:
         if self._login.is_old:
             async with self._lock:
                 if self._login.is_old:
-                    await self._alone(self._login.renew())
+                    # If it fails, the server refuses the old token, and that is reported.
+                    with suppress(OAuthError, FetchError):
+                        await self._alone(self._login.renew())
         return Signed(self._login.sign(method), self._version, self._failures)
 
     def read(self, status: int, headers: Mapping[str, str]) -> Refused | None:

@@ -302,13 +302,13 @@ class Server:
 
     @property
     def auth(self) -> object:
-        """Who may call the server over HTTP; `None`: everybody."""
+        """The authenticators of callers over HTTP; `None` to let all clients in."""
         return self._auth
 
     @auth.setter
     def auth(self, auth: object) -> None:
         self._auth = auth
-        #: What transports ask; `None` lets everybody in.
+        #: The authenticators that transports ask; `None` lets all clients in.
         self.gate = None if auth is None else Gate(auth)
 
     @property

@@ -1,11 +1,11 @@
-"""Who calls: identities, and the authenticators that find them. No I/O.
+"""Identities of callers, and the authenticators that find them. No I/O.
 
     Server("shop", auth=JWTAuth(...))        objects of `effectmcp.auth`
     Server("shop", auth=find_user)           a function of the headers, perhaps async
 
 An authenticator answers at once, or returns something to wait for: an awaitable, or a
 generator of HTTP requests, which the transport plays (`effectmcp.fetching`). It fails
-closed: whoever it does not know gets 401, and the reason is only logged.
+closed: an unknown caller gets 401, and the reason is only logged.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def checked_scopes(of: str, scopes: object) -> frozenset[str]:
 
 
 def is_scope(text: object) -> bool:
-    """Return whether a text is one scope (RFC 6749, section 3.3)."""
+    """Return whether a string is one scope (RFC 6749, section 3.3)."""
     return (
         isinstance(text, str)
         and text != ""
@@ -92,17 +92,17 @@ def _is_unicode(text: str) -> bool:
 
 @frozen(kw_only=True)
 class Identity:
-    """Who calls: the user, or the program, that an authenticator found.
+    """A caller: the user, or the program, that an authenticator found.
 
     Attributes:
         subject: The user's id at the issuer.
         issuer: Who vouches for it, such as the URL of an authorization server.
         tenant: The organization in whose name it calls, if the server has several.
         scopes: What the caller may do.
-        claims: What is known about the caller, for `visible=`.
+        claims: All claims about the caller, for `visible=`.
         shown: The claims that a handler may read with `Caller()`, which records them.
         expires: When it has to be found again, in seconds since 1970; `None`: never.
-        principal: The issuer, the subject and the tenant as one text: states, sessions
+        principal: The issuer, the subject and the tenant as one string: states, sessions
             and tasks are bound to it.
     """
 
@@ -144,7 +144,7 @@ ANONYMOUS: Final = Anonymous.ANONYMOUS
 
 @frozen(kw_only=True)
 class Presented:
-    """What a request presents to prove who sends it.
+    """The credentials of a request, in its headers.
 
     Attributes:
         method: The HTTP method.
@@ -161,8 +161,8 @@ class Presented:
 class CredentialsError(EffectMCPError):
     """Raised by an authenticator that does not accept what a request presents.
 
-    Clients get status 401 and the error code, and nothing else: whoever tries tokens must
-    not learn what is wrong with them. The reason is logged.
+    Clients get status 401 and the error code, and nothing else: a client that
+    tries tokens must not learn the reason, which is logged.
 
     Attributes:
         reason: What did not fit, for the log.
@@ -214,6 +214,7 @@ class Authenticator(Protocol):
 
     def handles(self, presented: Presented) -> bool:
         """Return whether a request presents what this authenticator can judge."""
+        ...
 
     def challenges(
         self, error: str | None, scopes: Iterable[str] = ()
@@ -224,6 +225,7 @@ class Authenticator(Protocol):
             error: The error code; `None` if the request presented nothing.
             scopes: The scopes that the request needs.
         """
+        ...
 
     def metadata(self) -> Mapping[str, JSON] | None:
         """Return the metadata of the resource (RFC 9728); `None` without OAuth."""
@@ -257,7 +259,7 @@ class _Hook:
 
 
 #: The package of our own authenticators, which this module does not import.
-_OWN: Final = f"{__package__.rpartition('.')[0]}.auth."
+_OWN: Final = f"{__name__.partition('.')[0]}.auth."
 
 _METHODS: Final = ("identify", "handles", "challenges", "metadata")
 
@@ -352,7 +354,7 @@ def identity_of(found: object) -> Identity | None:
     """Return what an authenticator found as an identity; `None`: anonymous, on purpose.
 
     Raises:
-        CredentialsError: If it found nobody.
+        CredentialsError: If it did not find a user.
         UsageError: If it found something else.
     """
     if isinstance(found, Identity):

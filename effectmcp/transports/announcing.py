@@ -73,7 +73,7 @@ def at(urls: Iterable[str]) -> str:
 
 
 def warn_if_open(app: Server, host: str, port: int) -> None:
-    """Log a warning if other machines can reach a server that authenticates nobody."""
+    """Log a warning if other machines can reach a server without authentication."""
     if app.gate is None and not is_local(host):
         logger.warning(
             "%s:%s can be reached from other machines, and there is no authentication:"

@@ -1,7 +1,8 @@
-"""Who may call a server, as the options of the command say it."""
+"""The options of the command that choose the callers of a server."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from ..server.app import Server
 
 __all__ = ["AuthSettings"]
+
+
+def _in_order(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(texts)
 
 
 @frozen(kw_only=True)
@@ -29,8 +34,8 @@ class AuthSettings:
 
     issuer: str | None = None
     resource: str | None = None
-    audience: tuple[str, ...] = field(default=(), converter=tuple)
-    scopes: tuple[str, ...] = field(default=(), converter=tuple)
+    audience: tuple[str, ...] = field(default=(), converter=_in_order)
+    scopes: tuple[str, ...] = field(default=(), converter=_in_order)
     api_keys: str | None = None
 
     def apply(self, app: Server) -> None:

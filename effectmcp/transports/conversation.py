@@ -162,7 +162,7 @@ class Endpoint:
         unsent: The budget of the bytes that clients have not read yet.
         places: Places for requests that come through trusted proxies.
         probes: Paths beside the endpoint that tell a balancer about this server.
-        documents: By path: documents for everybody, such as the metadata that names the
+        documents: By path: public documents, such as the metadata that names the
             authorization server (RFC 9728).
         readiness: Whether the server will soon stop.
     """
@@ -322,10 +322,10 @@ _NO_SCOPES: Final[frozenset[str]] = frozenset()
 
 _WHO: Final = "who are you?"
 
-#: By status, beside 401: what a client is told.
+#: By status, beside 401: the words for a client.
 _REFUSED: Final = {
     403: "your token does not allow this",
-    503: "nobody can be authenticated now; come back later",
+    503: "authentication is not possible now; come back later",
 }
 
 
@@ -376,7 +376,7 @@ class Conversation:
         data: The body, if the host has received all of it with the head.
         clock: Returns seconds from an arbitrary start.
         find: Returns the user, instead of `Server(auth=...)`, where the host has
-            authenticated the client already: an `Identity`, a name, or `None` for nobody.
+            authenticated the client already: an `Identity`, a name, or `None` for an anonymous client.
 
     Attributes:
         endpoint: The same.
@@ -443,7 +443,7 @@ class Conversation:
         """Continue with what `Identify.find` has found: an identity, or a name."""
         assert self._state in _LEGAL["identified"], self._state
         try:
-            # A host that found nobody has let an anonymous client in.
+            # A host that returns `None` has let an anonymous client in.
             is_anonymous = self._find is not None and found is None
             identity = None if is_anonymous else identity_of(found)
         except Exception as exc:
@@ -511,7 +511,7 @@ class Conversation:
         else:
             logger.error("the authentication hook failed", exc_info=error)
             return self._refuse(500, "authentication failed in the server")
-        # The client learns nothing of it: whoever tries tokens must not (RFC 6750).
+        # The client does not learn the reason, as it may be trying tokens (RFC 6750).
         level = logging.DEBUG if error.error is None else logging.INFO
         logger.log(
             level, "%s was refused: %s", self._address or "a client", error.reason

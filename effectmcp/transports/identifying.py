@@ -1,7 +1,7 @@
-"""Wait for what finds a user: an author's coroutine, or a generator of HTTP requests.
+"""Wait for the identity of a user: an author's coroutine, or a generator of HTTP requests.
 
-Requests that serve everybody, such as one for an issuer's keys, are sent one at a time:
-whoever asks meanwhile gets the same response.
+Requests that serve all users, such as one for an issuer's keys, are sent one at a time: all
+that wait for one get the same response.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["send_for", "wait_for"]
 
 
 class _OfThread(threading.local):
-    """What sends requests for the event loop of a thread."""
+    """The sender of requests for the event loop of a thread."""
 
     sender: Sender | None = None
 

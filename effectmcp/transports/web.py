@@ -451,7 +451,7 @@ def document(asked: Head, body: bytes) -> Send:
     return Send(200, _DOCUMENT, body)
 
 
-#: Pages of every origin may read it, as it says nothing about a user.
+#: Pages of every origin may read it, as it contains nothing of a user.
 _DOCUMENT: Final = (
     ("Content-Type", JSON_TYPE),
     ("Cache-Control", "max-age=3600"),

@@ -103,7 +103,7 @@ async def run_workers(
         tasks: A file for tasks, which every process opens; `None` for the store that the
             server has itself, or for no tasks.
         loop: The event loop of the processes; `None` for the loop that the server names.
-        auth: Who may call, if the server does not say so itself.
+        auth: The callers that are allowed, for a server without `auth` of its own.
         log: How the processes log.
         shutdown: An event that the caller sets to stop the processes.
         task_status: Started with the port once clients can connect.

@@ -81,7 +81,7 @@ def signed(
     by: Any,
     algorithm: str = "ES256",
 ) -> str:
-    """A token, whatever its header says."""
+    """A token, with any header."""
     text = f"{encoded(header)}.{encoded(claims)}"
     name = "Ed25519" if algorithm == "EdDSA" else algorithm
     made = JWSRegistry.algorithms[name].sign(text.encode(), by)
@@ -125,7 +125,7 @@ def proof(
     header: Mapping[str, Any] | None = None,
     **claims: Any,
 ) -> str:
-    """A proof (DPoP) for a request with a token; `None` leaves something out."""
+    """A proof (DPoP) for a request with a token; `None` leaves a member out."""
     by = by or key("owner", algorithm)
     named = {"typ": "dpop+jwt", "alg": algorithm, "jwk": bare(by), **(header or {})}
     digest = hashlib.sha256(for_token.encode()).digest()
@@ -147,7 +147,7 @@ def proof(
 
 
 def bare(of: Any) -> dict[str, Any]:
-    """A public key as proofs have it: nothing but the key."""
+    """A public key without a name, for proofs."""
     return public(of, kid=None)
 
 
@@ -179,7 +179,7 @@ class Issuer:
         return f"{self.url}/keys"
 
     def count(self) -> int:
-        """How often its keys were asked for."""
+        """Return how many requests for its keys it got."""
         return sum(one.url == self.keys_url for one in self.fetches)
 
     def send(self, request: Fetch) -> Fetched:
@@ -211,14 +211,14 @@ def presented(
     address: str | None = "192.0.2.1",
     **headers: str,
 ) -> Presented:
-    """What a request with a token presents."""
+    """The credentials of a request with a token."""
     if of is not None:
         headers["authorization"] = f"{scheme} {of}"
     return Presented(method=method, headers=headers, address=address)
 
 
 def identify(auth: Any, given: Presented, send: Callable[[Fetch], Fetched]) -> Identity:
-    """Who sends a request."""
+    """The identity that an authenticator finds."""
     found = auth.identify(given)
     if isinstance(found, Generator):
         found = play(found, send)

@@ -1,4 +1,4 @@
-"""Tokens that only their issuer can read: what is asked, remembered, and bounded."""
+"""Tokens that only their issuer can read: questions, memory, and limits."""
 
 from __future__ import annotations
 
@@ -175,11 +175,11 @@ def test_introspection_token_may_be_bound_to_a_key() -> None:
     assert "without a proof" in one.fails("good").reason
 
 
-# ---- what is remembered -------------------------------------------------------------
+# ---- memory ------------------------------------------------------------------------
 
 
 def test_introspection_answer_is_used_for_a_while() -> None:
-    """So a token that is revoked counts for that long, and no longer."""
+    """A token that is revoked counts for that long, and no longer."""
     one = asking(cache=30)
     one.admits("good")
     one.tokens.clear()

@@ -132,8 +132,8 @@ def ends(one: Generator[Fetch, Fetched, Any], response: Fetched) -> Any:
     return caught.value.value
 
 
-def test_keys_too_old_without_an_answer_let_nobody_in() -> None:
-    """Not even with a token that is known: its key may have been withdrawn."""
+def test_keys_too_old_without_an_answer_admit_no_token() -> None:
+    """Known tokens are refused, too: their key may have been withdrawn."""
     one = warm()
     one.issuer.is_down = True
     one.clock.now += FRESH + STALE - 1
@@ -162,7 +162,7 @@ def test_keys_none_and_no_answer_is_tried_again_after_the_pause() -> None:
 # ---- rotation -----------------------------------------------------------------------
 
 
-def test_keys_rotation_while_serving_refuses_nobody() -> None:
+def test_keys_rotation_while_serving_refuses_no_token() -> None:
     """New keys are listed before they sign, and old ones after (two keys overlap)."""
     one, old, new = warm(), key(), key("second")
     one.issuer.keys = [public(old), public(new)]
@@ -194,7 +194,7 @@ def test_keys_same_name_and_another_key_replaces_it() -> None:
 
 
 def test_keys_that_move_are_found_again() -> None:
-    """Its metadata is asked again once they are no longer where they were."""
+    """The metadata is fetched again once the keys are not at the old URL."""
     one = warm()
     moved = f"{URL}/new"
     one.issuer.metadata["jwks_uri"] = moved
@@ -305,7 +305,7 @@ def unusable() -> dict[str, Any]:
 
 @pytest.mark.parametrize("reason", unusable())
 def test_keys_unusable_ones_are_skipped(reason: str) -> None:
-    """One bad key does not hide the good ones; alone, it is as if there were none."""
+    """One bad key does not hide the good ones; alone, it counts as an empty set."""
     bad = unusable()[reason]
     one = door(Issuer(keys=[bad, public(key())]))
     one.admits(known())
@@ -376,7 +376,7 @@ def test_metadata_is_not_asked_if_the_keys_url_is_given() -> None:
 
 
 def places(issuer: str, status: int) -> list[str]:
-    """Where metadata is looked for, if each place answers with a status."""
+    """The URLs that are tried, if each has the same status."""
     asked = []
 
     def send(request: Fetch) -> Fetched:

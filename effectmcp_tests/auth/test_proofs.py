@@ -131,7 +131,7 @@ def test_proof_that_fails_a_check_is_refused(check: str) -> None:
 
 
 def test_proof_is_needed_and_there_is_one() -> None:
-    """Section 4.3, 1 and 2: a second header is joined to the first, and is no JWT then."""
+    """Section 4.3, 1 and 2: a second header is joined to the first, which breaks both."""
     given = bound()
     made = proof(given)
     for other in ("", "x", f"{made}, {made}", f"{made}.x", made.rpartition(".")[0]):
@@ -165,7 +165,7 @@ def test_proof_with_half_of_a_surrogate_pair_is_an_id_like_others() -> None:
     st.text(max_size=60)
     | st.binary(max_size=60).map(lambda one: f"{encoded(one)}.e30.AA")
 )
-def test_proof_of_any_text_is_refused(text: str) -> None:
+def test_proof_of_any_string_is_refused(text: str) -> None:
     assert refusal(text).error == "invalid_dpop_proof"
 
 

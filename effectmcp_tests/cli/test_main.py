@@ -13,8 +13,10 @@ import pytest
 
 import effectmcp
 from effectmcp import UsageError
+from effectmcp.auth.api_keys import APIKeys
 from effectmcp.cli import keygen, main
 from effectmcp.cli.printing import UNWRITTEN
+from effectmcp.server.identity import Presented
 from effectmcp.state import Keys
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +34,45 @@ def test_keygen_prints_a_key(capsys: pytest.CaptureFixture[str]) -> None:
     first, second = capsys.readouterr().out.split()
     assert first != second
     Keys(first, second)
+
+
+def test_keygen_prints_the_line_of_an_api_key(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The line may be appended to a file; the key itself is not stored."""
+    argv = ["keygen", "--api-key", "ann", "--scope", "b:write", "--scope", "a#b"]
+    assert main(argv) == 0
+    line, told = capsys.readouterr()
+    key = told.split("Authorization: Bearer ")[1].strip()
+    assert key not in line
+    assert line.startswith("ann sha256:")
+    assert line.endswith(" a#b b:write\n")
+    headers = {"authorization": f"Bearer {key}"}
+    found = APIKeys([line]).identify(Presented(method="POST", headers=headers))
+    assert found.subject == "ann"
+    assert found.scopes == frozenset({"a#b", "b:write"})
+    assert main(argv) == 0
+    assert capsys.readouterr().out != line
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--scope", "a"], "--scope is for --api-key NAME"),
+        (["--api-key", "ann b"], "cannot be the name of a key"),
+        (["--api-key", ""], "cannot be the name of a key"),
+        (["--api-key", "#ann"], "cannot be the name of a key"),
+        (["--api-key", "ann", "--scope", "a b"], "'a b' is not a scope"),
+        (["--api-key", "ann", "--scope", "#b"], "'#b' would begin a comment"),
+    ],
+)
+def test_keygen_refuses_what_no_line_can_have(
+    argv: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["keygen", *argv]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert words in err
 
 
 @pytest.mark.parametrize("flag", ["--version", "--help"])

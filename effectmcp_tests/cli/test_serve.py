@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from effectmcp.auth.api_keys import key_line
 from effectmcp.cli import main
 from effectmcp.log_lines import LogSettings
 from effectmcp.server.loop_name import LOOPS
@@ -169,6 +170,112 @@ def test_workers(calls: Calls) -> None:
     ]
 
 
+TOKENS = ("--auth", "https://idp.example")
+RESOURCE = ("--resource", "https://shop.example/mcp")
+
+
+@pytest.mark.parametrize(
+    ("address", "more", "resource"),
+    [
+        ("127.0.0.1:8000", (), "http://127.0.0.1:8000/mcp"),
+        ("localhost:81", ("--path", "/here"), "http://localhost:81/here"),
+        ("[::1]:8000", (), "http://[::1]:8000/mcp"),
+        ("0.0.0.0:8000", RESOURCE, RESOURCE[1]),
+        ("127.0.0.1:0", RESOURCE, RESOURCE[1]),
+    ],
+)
+def test_tokens_are_for_the_address_or_the_resource(
+    calls: Calls,
+    caplog: pytest.LogCaptureFixture,
+    address: str,
+    more: tuple[str, ...],
+    resource: str,
+) -> None:
+    assert main(["serve", EVERYTHING, "--http", address, *TOKENS, *more]) == 0
+    [(_, (app,), _)] = calls
+    assert app.gate.resource == resource
+    assert app.gate.metadata()["authorization_servers"] == ["https://idp.example"]
+    assert "can be reached" not in caplog.text
+
+
+def test_tokens_over_tls(calls: Calls, certificate: tuple[str, str]) -> None:
+    files = ["--certificate", certificate[0], "--key", certificate[1]]
+    argv = ["serve", EVERYTHING, "--http", "127.0.0.1:8443", *TOKENS, *files]
+    assert main(argv) == 0
+    assert calls[0][1][0].gate.resource == "https://127.0.0.1:8443/mcp"
+
+
+def test_options_of_tokens_reach_the_workers(calls: Calls) -> None:
+    more = ["--audience", "a", "--audience", "b", "--require-scope", "c"]
+    argv = ["serve", "shop:app", "--http", "0.0.0.0:81", "--workers", "3"]
+    assert main([*argv, *TOKENS, *RESOURCE, *more, "--api-keys", "keys"]) == 0
+    assert calls[0][2]["auth"] == AuthSettings(
+        issuer="https://idp.example",
+        resource="https://shop.example/mcp",
+        audience=("a", "b"),
+        scopes=("c",),
+        api_keys="keys",
+    )
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[str]:
+    """A server with `auth=` of its own."""
+    file = tmp_path / "guarded.py"
+    file.write_text(
+        "from effectmcp import Server\napp = Server('guarded', auth=lambda headers: None)\n"
+    )
+    yield f"{file}:app"
+    sys.modules.pop("guarded", None)
+
+
+@pytest.mark.parametrize("n", ["1", "2"])
+def test_options_do_not_replace_the_servers_own_authentication(
+    own: str,
+    n: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(VARIABLE, make_key(bytes(32)))
+    file = tmp_path / "keys"
+    file.write_text(key_line("ann", "emcp_a"))
+    for options in (["--api-keys", str(file)], [*TOKENS, *RESOURCE]):
+        words = problem(
+            capsys, "--http", "127.0.0.1:0", "--workers", n, *options, target=own
+        )
+        assert words.startswith("--auth, --api-keys: the server has auth= of its own")
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (None, "cannot be read"),
+        ("", "it has no key"),
+        ("# nobody yet", "it has no key"),
+        ("ann emcp_secret", "line 1: write NAME sha256:HASH and scopes"),
+        (f"ann sha256:{'0' * 63}", "line 1: write NAME sha256:HASH and scopes"),
+        (f"\na sha256:{'0' * 64}\nb sha256:{'0' * 64}", "line 3: this key is there"),
+        (f'ann sha256:{"0" * 64} a"', "is not a scope"),
+    ],
+)
+def test_file_of_keys_that_is_wrong(
+    lines: str | None,
+    words: str,
+    tmp_path: Path,
+    calls: Calls,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "keys"
+    if lines is not None:
+        file.write_text(lines)
+    found = problem(capsys, "--http", "127.0.0.1:0", "--api-keys", str(file))
+    assert words in found
+    assert str(file) in found
+    assert "secret" not in found  # a key in the place of its hash
+    assert calls == []
+
+
 def test_drain(calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
     alone = ["serve", EVERYTHING, "--http", "127.0.0.1:0", "--drain", "2.5"]
     assert main(alone) == 0
@@ -220,10 +327,37 @@ def test_tls(calls: Calls, certificate: tuple[str, str]) -> None:
                 ("--allow-origin", "https://x"),
                 ("--certificate", "x"),
                 ("--key", "x"),
+                ("--auth", "x"),
+                ("--resource", "x"),
+                ("--audience", "x"),
+                ("--require-scope", "x"),
+                ("--api-keys", "x"),
             ]
         ),
         (["--http", "a b:c"], "'a b:c' is not an address; write 127.0.0.1:8000"),
         (["--http", ":1", "--path", "mcp"], "--path mcp: it begins with a /"),
+        *(
+            (["--http", ":1", option, "x"], f"{option} is for --auth ISSUER")
+            for option in ("--resource", "--audience", "--require-scope")
+        ),
+        *(
+            (
+                ["--http", address, "--auth", "https://idp.example"],
+                "--auth needs --resource URL: the URL of this server as clients write it",
+            )
+            for address in ("0.0.0.0:80", "127.0.0.1:0", "shop.example:80")
+        ),
+        (
+            ["--http", ":1", "--auth", "idp.example"],
+            (
+                "JWTAuth(issuer='idp.example'): write a URL, such as"
+                " https://shop.example/mcp"
+            ),
+        ),
+        (
+            ["--http", ":1", *TOKENS, "--require-scope", "a b"],
+            "JWTAuth(scopes=...): 'a b' is not a scope; write it without spaces",
+        ),
         (["--http", ":1", "--key", "x"], "--key belongs to a --certificate"),
         (
             ["--http", ":1", "--certificate", "gone.pem"],

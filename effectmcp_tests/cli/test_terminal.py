@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import webbrowser
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -37,10 +37,35 @@ def test_a_sequence_that_comes_in_pieces_is_a_key(
 def test_output_of_a_browser_is_kept_out_of_the_result(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def run(url: str) -> bool:
-        return subprocess.run(["echo", url]).returncode == 0
-
-    monkeypatch.setattr(webbrowser, "open", run)
+    monkeypatch.setenv("BROWSER", "echo")
     assert open_page("https://shop.example/")
     print("the result", flush=True)
     assert capfd.readouterr() == ("the result\n", "https://shop.example/\n")
+
+
+def test_result_is_written_while_the_browser_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """A browser that runs in the foreground ends long after the login."""
+    opened, closing = tmp_path / "opened", tmp_path / "closing"
+    os.mkfifo(opened)
+    os.mkfifo(closing)
+    script = tmp_path / "browser"
+    script.write_text(f"#!/bin/sh\necho > {opened}\ncat {closing}\n")
+    script.chmod(0o700)
+    monkeypatch.setenv("BROWSER", str(script))
+    page = threading.Thread(target=open_page, args=("https://shop.example/",))
+    page.start()
+    opened.read_text()
+    print("the result", flush=True)
+    closing.write_text("closed")
+    page.join()
+    assert capfd.readouterr() == ("the result\n", "closed")
+
+
+def test_browser_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROWSER", "false")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert not open_page("https://shop.example/")

@@ -10,7 +10,7 @@ import secrets
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,11 +40,13 @@ class Server:
             server takes a free port, and logs its number.
         tasks: Where it keeps its tasks: `memory`, `file`, or `engine`: a Restate, with
             a worker.
+        variables: More variables of its environment.
     """
 
     name: str
     command: tuple[str, ...]
     tasks: str = "file"
+    variables: Mapping[str, str] = {}
 
 
 SERVERS: Final = (
@@ -113,6 +115,7 @@ def serving(server: Server, program: Path | None = None) -> Iterator[Served]:
     more = {
         "EFFECTMCP_STATE_KEYS": make_key(secrets.token_bytes(32)),
         "PYTHONUNBUFFERED": "1",
+        **server.variables,
     }
     with (
         TemporaryDirectory(ignore_cleanup_errors=True) as folder,

@@ -5,7 +5,7 @@ The rules, from which the oracles here are written:
     listed      if the caller has every scope of the feature
     refused     with status 403 and all its scopes, if the feature exists for the caller,
                 who lacks one
-    unknown     if `visible=` hides the feature, whatever the scopes are
+    unknown     if `visible=` hides the feature, with any scopes
 
 They hold in each request of a call again, since a token may have lost a scope.
 """
@@ -29,6 +29,7 @@ from effectmcp.engine.effect_table import KINDS
 from effectmcp.engine.stops import Done
 from effectmcp.exchange.commands import Invoke, Listen, Peer, Reply, peer_of
 from effectmcp.exchange.handle import handle
+from effectmcp.exchange.task_rows import TaskRow
 from effectmcp.protocol.meta import RELATED_TASK, TASKS
 from effectmcp.server.identity import Identity
 
@@ -128,7 +129,7 @@ def test_lists_have_what_the_token_allows(method: str, wire: str) -> None:
 
 @pytest.mark.parametrize("method", LISTS)
 def test_list_that_depends_on_the_token_is_private(method: str) -> None:
-    """Also for callers who see everything: a shared cache would show it to others."""
+    """The list of a caller who sees everything is private, too: others share a cache."""
     for peer in (WRITER, READER):
         assert {one["cacheScope"] for one in pages(kinds(), method, peer)} == {
             "private"
@@ -167,7 +168,7 @@ def test_use_needs_the_scopes(use: str, wire: str) -> None:
 
 
 @pytest.mark.parametrize("use", USES)
-def test_what_is_hidden_is_unknown_with_every_token(use: str) -> None:
+def test_hidden_feature_is_unknown_with_every_token(use: str) -> None:
     """A 403 would reveal it."""
     app = kinds(visible=lambda feature, viewer: feature.name == "open")
     empty = kinds()
@@ -244,7 +245,7 @@ def test_each_round_of_a_draft_needs_the_scopes_again() -> None:
     assert text_of(found) == "2 x Dune"
 
 
-def test_state_of_another_user_is_no_state() -> None:
+def test_state_of_another_user_is_like_a_made_up_one() -> None:
     """As if it had been made up; and the reply does not depend on its owner's scopes."""
     app = asking()
     asked = result(call(app, "order", peer=WRITER))
@@ -259,8 +260,8 @@ def test_state_of_another_user_is_no_state() -> None:
     check_refused(call(app, "order", peer=no_scope, state=asked["requestState"]))
 
 
-def test_state_of_another_issuers_user_is_no_state() -> None:
-    """The same name at another authorization server is another person."""
+def test_state_of_another_issuers_user_is_refused() -> None:
+    """Two authorization servers may give one name to two people."""
     app = asking()
     one, other = (
         peer_of(Identity(subject="ann", issuer=issuer, scopes=WRITE))
@@ -287,16 +288,16 @@ def test_live_answer_needs_the_scopes_of_its_tool() -> None:
     def answer(question: Wire) -> Wire | None:
         content = accept(question)
         client.peer = attrs.evolve(READER, session=client.session)
-        refused.append(
-            client.reply({"jsonrpc": "2.0", "id": question["id"], **(content or {})})
-        )
+        for _ in range(2):  # after the first, the question is still open
+            reply = {"jsonrpc": "2.0", "id": question["id"], **(content or {})}
+            refused.append(client.reply(reply))
+            check_refused(refused[-1])
         client.peer = writer
         return content
 
     assert text_of(client.call("order", {}, answer)) == "2 x Dune"
-    assert len(refused) == 2
+    assert len(refused) == 4
     for reply in refused:
-        check_refused(reply)
         # It answers a response, which has no id of its own.
         assert "id" not in json.loads(reply.body or b"")
 
@@ -345,7 +346,9 @@ def started(user: User, peer: Peer, name: str = "nap") -> str:
 
 
 def about(method: str, id_: str) -> Wire:
-    more = {"inputResponses": {}} if "inputResponses" in _TAKES.get(method, ()) else {}
+    more: Wire = (
+        {"inputResponses": {}} if "inputResponses" in _TAKES.get(method, ()) else {}
+    )
     meta = {"_meta": {RELATED_TASK: {"taskId": id_}}} if method == _DRAFTED else {}
     return {"taskId": id_, **more, **meta}
 
@@ -372,7 +375,7 @@ def test_task_needs_the_scopes_of_its_tool(wire: str, method: str) -> None:
 
 
 @pytest.mark.parametrize(("wire", "method"), FOLLOWING)
-def test_task_of_another_user_is_no_task(wire: str, method: str) -> None:
+def test_task_of_another_user_is_not_found(wire: str, method: str) -> None:
     """A 403 would tell a stranger that there is one."""
     app, _ = tasked()
     user = User(app, wire)
@@ -482,7 +485,7 @@ def test_changes_of_what_the_token_allows(wire: str) -> None:
 
 
 def test_session_follows_the_token_of_its_latest_request() -> None:
-    """It may have lost a scope since `initialize`, or won one by another login."""
+    """A token may have lost a scope since `initialize`, or gained one by another login."""
     app = kinds()
     user, news = of_session(app, READER)
     for peer, expected in [(WRITER, ["shop://hidden"]), (READER, []), (Peer(), [])]:
@@ -491,7 +494,7 @@ def test_session_follows_the_token_of_its_latest_request() -> None:
         assert told(news) == expected
 
 
-def test_session_that_begins_with_a_token_hears_what_it_allows() -> None:
+def test_session_that_begins_with_a_token_follows_its_scopes() -> None:
     """Before its first request, too."""
     app = kinds()
     for peer, expected in [(WRITER, ["tools"]), (READER, [])]:
@@ -626,7 +629,7 @@ def test_law_of_scopes(
 
 
 def test_handler_learns_who_calls() -> None:
-    """Of the claims, those that the server shows: the others are not recorded."""
+    """A handler reads the claims in `shown_claims` only: other claims are not recorded."""
     app = Server("shop", keys=KEYS)
     seen: list[CallerInfo] = []
 
@@ -655,7 +658,7 @@ def test_handler_learns_who_calls() -> None:
 
 
 def test_handler_learns_who_began_the_call() -> None:
-    """`Caller()` is recorded: a later token changes what is allowed, not what was read."""
+    """`Caller()` is recorded, so a later token does not change its value."""
     app = Server("shop", keys=KEYS)
     seen: list[tuple[str, ...]] = []
 
@@ -689,3 +692,16 @@ def test_callers_of_older_states_are_read() -> None:
     )
     # What has nothing new is written as before, and older processes can read it.
     assert kind.write(Caller(), found) == OLD
+
+
+def test_tasks_of_older_versions_are_read() -> None:
+    app, host = tasked()
+    id_ = started(User(app, MODERN), WRITER)
+    row = host.rows[id_]
+    plain = json.loads(row.dumps())
+    assert plain["caller"]["scopes"] == ["orders:read", "orders:write"]
+    assert TaskRow.loads(row.dumps(), row.journal).caller == row.caller
+    for name in ("issuer", "subject", "tenant", "scopes", "claims"):
+        plain["caller"].pop(name, None)
+    old = TaskRow.loads(json.dumps(plain).encode(), row.journal).caller
+    assert (old.principal, old.scopes) == ("ann", ())

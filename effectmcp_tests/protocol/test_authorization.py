@@ -32,7 +32,7 @@ CHALLENGES = st.tuples(TOKENS, st.dictionaries(TOKENS.map(str.lower), VALUES))
 @example([("Bearer", {"a": 'b", c="d'}), ("DPoP", {})])
 @example([("Bearer", {"a": "\\"}), ("Basic", {"a": '\\"'})])
 def test_challenges_are_read_as_they_were_written(given: Any) -> None:
-    """Each text, also one that looks like the end of the text or another challenge."""
+    """A value may contain quotes, or look like another challenge."""
     header = ", ".join(challenge(scheme, parameters) for scheme, parameters in given)
     assert read_challenges(header) == tuple(
         Challenge(scheme.lower(), parameters) for scheme, parameters in given
@@ -51,7 +51,7 @@ def test_challenge_is_one_line_of_ascii(text: str) -> None:
     assert len(found.parameters["scope"]) == len(text)
 
 
-def test_challenge_leaves_out_what_is_not_known() -> None:
+def test_challenge_leaves_out_unknown_parameters() -> None:
     assert challenge("Bearer", {"error": None, "scope": None}) == "Bearer"
     assert challenge("Bearer", {"error": None, "scope": "a"}) == 'Bearer scope="a"'
 
@@ -66,7 +66,7 @@ def test_challenge_leaves_out_what_is_not_known() -> None:
         # Spaces around "=" are allowed for old senders (RFC 9110, section 11.2).
         ('Bearer scope = "a b" ,error=x', [("bearer", {"scope": "a b", "error": "x"})]),
         ('Bearer SCOPE="A"', [("bearer", {"scope": "A"})]),
-        # The first of each name: nobody can replace it by another one behind it.
+        # The first of each name counts.
         ('Bearer scope="a", scope="b"', [("bearer", {"scope": "a"})]),
         (
             'Basic realm="a", Bearer scope="b"',
@@ -98,7 +98,7 @@ def test_challenges_of_other_servers(header: str, found: list[Any]) -> None:
 @example('a="' + '\\"' * 4_000)
 @example("Bearer " + " ," * 5_000)
 def test_every_header_can_be_read(header: str) -> None:
-    """A server chose the text: any text has some challenges, and never an error."""
+    """A server chose the header, so no header may cause an error."""
     for one in read_challenges(header):
         assert one.scheme == one.scheme.lower() != ""
         assert all(name == name.lower() for name in one.parameters)

@@ -88,7 +88,7 @@ def test_identity_needs_a_subject() -> None:
 
 
 def test_identity_keeps_its_own_claims() -> None:
-    """What a cache returns to many requests cannot be changed by one of them."""
+    """Many requests share a cached identity, so none of them can change it."""
     given = {"team": "a"}
     found = Identity(subject="ann", claims=given, shown=given)
     given["team"] = "b"
@@ -103,7 +103,7 @@ def test_identity_has_no_claims_and_no_scopes_by_default() -> None:
     assert (found.scopes, found.claims, found.shown) == (frozenset(), {}, {})
 
 
-#: Texts, and whether each is one scope (RFC 6749, section 3.3).
+#: Strings, and whether each is one scope (RFC 6749, section 3.3).
 SCOPES = {
     "orders:write": True,
     "https://a.example/b#c": True,
@@ -219,14 +219,14 @@ def test_gate_asks_the_first_that_can_judge() -> None:
 def test_gate_refuses_what_none_can_judge(
     authorization: str | None, error: str | None
 ) -> None:
-    """Without credentials the client is told no error code (RFC 6750, section 3.1)."""
+    """A client without credentials gets no error code (RFC 6750, section 3.1)."""
     with pytest.raises(CredentialsError) as caught:
         Gate([Scheme("a"), Scheme("b")]).identify(presented(authorization))
     assert (caught.value.status, caught.value.error) == (401, error)
 
 
 def test_gate_with_one_authenticator_lets_it_judge_everything() -> None:
-    """It knows why it refuses."""
+    """The reason of a refusal is for the log."""
     assert Gate(Scheme("a")).identify(presented("b")) == "a"
 
 

@@ -35,6 +35,7 @@ from effectmcp import (
     Within,
     step,
 )
+from effectmcp.effects.local import CallerInfo
 from effectmcp.engine import Entry, Journal
 from effectmcp.server import RoundBegan, RoundEnded
 from effectmcp.testing import (
@@ -341,6 +342,32 @@ def test_masks_keep_the_kind_of_everything() -> None:
     masked = mask_private(effect, {"a": ["x", 1, None, True, 1.5]})
     assert masked == {"a": ["***", 1, None, True, 1.5]}
     assert mask_private(Elicit("Who?", str), "Ann") == "Ann"
+
+
+def test_mask_of_the_caller_hides_the_user() -> None:
+    """The scopes stay, as handlers branch on them; the user's names do not."""
+    info = CallerInfo(
+        principal="https://idp.example ann acme",
+        issuer="https://idp.example",
+        subject="ann",
+        tenant="acme",
+        scopes=("orders:write",),
+        claims={"email": "ann@acme.example", "teams": ["sales"], "level": 3},
+        client="desk 1",
+    )
+    masked = mask_private(Caller(), info.to_json())
+    assert masked == {
+        **info.to_json(),
+        "principal": "***",
+        "subject": "***",
+        "tenant": "***",
+        "claims": {"email": "***", "teams": ["***"], "level": 3},
+    }
+    assert CallerInfo(**masked).scopes == ("orders:write",)
+    # As older versions recorded it, and without a user.
+    old: Any = {"principal": None, "client": "desk 1", "flow_id": "00"}
+    assert mask_private(Caller(), old) == old
+    assert mask_private(Caller(), {**old, "principal": "ann"})["principal"] == "***"
 
 
 @frozen

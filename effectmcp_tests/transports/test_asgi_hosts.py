@@ -22,6 +22,7 @@ import pytest
 import trio
 
 from effectmcp import UsageError
+from effectmcp.auth import JWTAuth
 from effectmcp.drivers.local import running
 from effectmcp.server import RequestEnded, RoundEnded, Server
 from effectmcp.transports.asgi import application, mount
@@ -377,6 +378,125 @@ def test_a_mount_is_guarded(
         assert asked(loop, host, body, headers=headers, path=path).status == 403
     assert asked(loop, host, body, path=path).status == 200
     assert heard == [path, "own"] * 3
+
+
+# ---- the document of a mounted server -----------------------------------------------
+
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
+
+
+def protected(path: str, **options: Any) -> Server:
+    """A server for tokens, whose clients know it by this path."""
+    resource = f"https://shop.example{path}"
+    auth = JWTAuth(issuer="https://idp.example", resource=resource)
+    return shop(auth=auth, **options)
+
+
+def got(loop: Loop, host: Any, path: str, method: str = "GET", **scope: Any) -> Wire:
+    headers = {"host": "shop.example"}
+    return asked(loop, host, b"", headers=headers, path=path, method=method, **scope)
+
+
+def resource_at(loop: Loop, host: Any, path: str, **scope: Any) -> str | None:
+    """The resource that the document at a path describes, if there is one."""
+    wire = got(loop, host, path, **scope)
+    if wire.status != 200:
+        assert wire.status == 404
+        return None
+    found: str = wire.json["resource"]
+    return found
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/api/v1/mcp"])
+def test_mount_has_the_document_of_its_server(
+    framework: Callable[..., Any], loop: Loop, path: str
+) -> None:
+    """Clients look for it at the root of the host, not below the mount."""
+    host = framework()
+    mount(host, path, application(protected(path)))
+    assert resource_at(loop, host, WELL_KNOWN + path) == f"https://shop.example{path}"
+    assert resource_at(loop, host, WELL_KNOWN) is None
+    assert resource_at(loop, host, f"{WELL_KNOWN}/other") is None
+    place = WELL_KNOWN + path
+    assert got(loop, host, place, "HEAD").body == b""
+    assert got(loop, host, place, "OPTIONS").status == 204
+    assert got(loop, host, place, "POST").status == 405
+    # A refusal names this URL.
+    refused = asked(loop, host, call("whoami"), path=path)
+    assert refused.status == 401
+    named = f'resource_metadata="https://shop.example{WELL_KNOWN}{path}"'
+    assert named in refused.headers["www-authenticate"]
+
+
+def test_mounts_have_a_document_each(framework: Callable[..., Any], loop: Loop) -> None:
+    host, paths = framework(), ("/one/more", "/one", "/two")
+    for path in paths:
+        mount(host, path, application(protected(path)))
+    for path in paths:
+        found = resource_at(loop, host, WELL_KNOWN + path)
+        assert found == f"https://shop.example{path}"
+
+
+def test_mount_of_a_server_with_a_path_of_its_own(
+    framework: Callable[..., Any], loop: Loop
+) -> None:
+    host = framework()
+    mount(host, "/api", application(protected("/api/mcp"), site=Site(path="/mcp")))
+    found = resource_at(loop, host, f"{WELL_KNOWN}/api/mcp")
+    assert found == "https://shop.example/api/mcp"
+    assert resource_at(loop, host, f"{WELL_KNOWN}/api") is None
+
+
+def test_mount_at_the_root_has_the_document(
+    framework: Callable[..., Any], loop: Loop
+) -> None:
+    host = framework()
+    mount(host, "/", application(protected("")))
+    assert resource_at(loop, host, WELL_KNOWN) == "https://shop.example"
+
+
+def test_mount_behind_a_proxy_that_removes_a_path(
+    framework: Callable[..., Any], loop: Loop
+) -> None:
+    """Clients write /shop/mcp; the proxy routes their document to the host, too."""
+    host = framework()
+    mount(host, "/mcp", application(protected("/shop/mcp")))
+    found = resource_at(loop, host, f"{WELL_KNOWN}/shop/mcp")
+    assert found == "https://shop.example/shop/mcp"
+
+
+def test_mount_with_middleware_of_ones_own_has_the_document(
+    framework: Callable[..., Any], loop: Loop
+) -> None:
+    """A function, which Starlette would take for a handler of its own."""
+    asgi = application(protected("/mcp"))
+
+    async def own(scope: Any, receive: Any, send: Any) -> None:
+        await asgi(scope, receive, send)
+
+    host = framework()
+    mount(host, "/mcp", own)
+    found = resource_at(loop, host, f"{WELL_KNOWN}/mcp")
+    assert found == "https://shop.example/mcp"
+
+
+def test_mount_of_a_server_without_tokens_has_no_document(
+    framework: Callable[..., Any], loop: Loop
+) -> None:
+    """404: clients would take 405 for a fault, and not for a server without tokens."""
+    host = framework()
+    mount(host, "/mcp", application(shop()))
+    assert resource_at(loop, host, f"{WELL_KNOWN}/mcp") is None
+    assert got(loop, host, "/mcp").status == 405
+
+
+def test_document_is_found_where_a_host_mounts_the_application_again(
+    loop: Loop,
+) -> None:
+    """For a host that can only mount: the whole path counts, not what is left of it."""
+    place = f"{WELL_KNOWN}/mcp"
+    found = resource_at(loop, application(protected("/mcp")), place, root_path=place)
+    assert found == "https://shop.example/mcp"
 
 
 def test_a_plain_mount_is_not_called_for_its_own_path(

@@ -16,6 +16,7 @@ from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
 
+from effectmcp.auth.api_keys import APIKeys, key_line
 from effectmcp.drivers import turns
 from effectmcp.drivers.sync import running
 from effectmcp.exchange.commands import Peer, Reply
@@ -25,6 +26,7 @@ from effectmcp.protocol.jsonrpc import Request
 from effectmcp.protocol.legacy import Hello
 from effectmcp.protocol.revisions import HANDSHAKES
 from effectmcp.server import Event, HttpRefused, Server
+from effectmcp.server.identity import ANONYMOUS, CredentialsError, Identity
 from effectmcp.transports import conversation
 from effectmcp.transports.conversation import (
     Begin,
@@ -157,6 +159,183 @@ def test_a_hook_identifies_the_client() -> None:
     begin = talk.body()
     assert isinstance(begin, Begin)
     assert begin.peer.principal == "ann"
+
+
+@pytest.mark.parametrize("name", ["anonymous", "ann"])
+def test_a_hook_may_let_a_client_in_without_a_name(name: str) -> None:
+    found: Any = ANONYMOUS if name == "anonymous" else name
+    talk = Table().talk(auth=lambda headers: found)
+    talk.judge()
+    assert isinstance(talk.identified(found), Receive)
+    begin = talk.body()
+    assert isinstance(begin, Begin)
+    assert begin.peer.principal == (None if found is ANONYMOUS else name)
+    assert begin.peer.scopes == frozenset()  # and not `None`, which allows everything
+
+
+def test_a_hook_that_returns_none_lets_no_client_in() -> None:
+    """A hook that forgets `return` refuses; a host has let the client in itself."""
+    talk = Table().talk(auth=lambda headers: None)
+    talk.judge()
+    answer = talk.identified(None)
+    assert status_of(answer) == 401
+    assert message_of(answer) == "Invalid request: who are you?"
+    talk = Table().talk(find=lambda: None, auth=lambda headers: "ann")
+    talk.judge()
+    assert isinstance(talk.identified(None), Receive)
+
+
+def test_an_identity_of_the_host_has_its_scopes() -> None:
+    ann = Identity(subject="ann", issuer="https://idp.example", scopes=frozenset({"a"}))
+    talk = Table().talk(find=lambda: ann)
+    talk.judge()
+    talk.identified(ann)
+    begin = talk.body()
+    assert isinstance(begin, Begin)
+    assert begin.peer.identity is ann
+    assert begin.peer.scopes == frozenset({"a"})
+    assert begin.peer.principal == "https://idp.example ann"
+
+
+@pytest.mark.parametrize("found", [7, "", True])
+def test_a_hook_that_returns_something_else_is_a_fault(
+    found: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    talk = Table().talk(auth=lambda headers: found)
+    talk.judge()
+    assert status_of(talk.identified(found)) == 500
+    assert "an authenticator returned" in caplog.text
+
+
+KEYS_OF_ANN = APIKeys([key_line("ann", "emcp_ann", ["a"])])
+
+
+def test_a_check_without_the_authors_code_is_done_at_once() -> None:
+    """No step, and no turn of the loop: it looks up what the process knows."""
+    talk = Table().talk(auth=KEYS_OF_ANN, authorization="Bearer emcp_ann")
+    assert isinstance(talk.judge(), Receive)
+    begin = talk.body()
+    assert isinstance(begin, Begin)
+    assert (begin.peer.principal, begin.peer.scopes) == ("ann", frozenset({"a"}))
+
+
+@pytest.mark.parametrize(
+    ("authorization", "challenge"),
+    [
+        (None, "Bearer"),
+        ("Bearer emcp_bob", 'Bearer error="invalid_token"'),
+        ("Basic YTpi", "Bearer"),
+    ],
+)
+def test_an_unknown_key(authorization: str | None, challenge: str) -> None:
+    headers: dict[str, Any] = {}
+    if authorization is not None:
+        headers["authorization"] = authorization
+    answer = Table().talk(auth=KEYS_OF_ANN, **headers).judge()
+    assert status_of(answer) == 401
+    assert isinstance(answer, Send)
+    assert ("WWW-Authenticate", challenge) in answer.headers
+    assert ("Access-Control-Allow-Origin", PAGE) in answer.headers
+
+
+def test_one_of_several_authenticators_judges() -> None:
+    """The keys know theirs, and the function gets all the rest."""
+
+    def find(headers: Any) -> str:
+        return "by the function"
+
+    table, both = Table(), [KEYS_OF_ANN, find]
+    for authorization, user in [
+        ("Bearer emcp_ann", "ann"),
+        ("Bearer else", "by the function"),
+    ]:
+        talk = table.talk(auth=both, authorization=authorization)
+        step = talk.judge()
+        assert isinstance(step, Identify)
+        talk.identified(step.find())
+        begin = talk.body()
+        assert isinstance(begin, Begin)
+        assert begin.peer.principal == user
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "fields", "words"),
+    [
+        (
+            CredentialsError("a secret"),
+            401,
+            {"WWW-Authenticate": 'Bearer error="invalid_token"'},
+            "who are you?",
+        ),
+        (
+            CredentialsError("a secret", error=None),
+            401,
+            {"WWW-Authenticate": "Bearer"},
+            "who are you?",
+        ),
+        (
+            CredentialsError(
+                "a secret",
+                error="insufficient_scope",
+                status=403,
+                scopes=frozenset({"b", "a"}),
+            ),
+            403,
+            {"WWW-Authenticate": 'Bearer error="insufficient_scope", scope="a b"'},
+            "your token does not allow this",
+        ),
+        (
+            CredentialsError("a secret", error=None, status=503),
+            503,
+            {"Retry-After": "5"},
+            "authentication is not possible now; come back later",
+        ),
+    ],
+)
+@pytest.mark.parametrize("by", ["the host", "the server"])
+def test_refused_credentials(
+    error: CredentialsError,
+    status: int,
+    fields: dict[str, str],
+    words: str,
+    by: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The client learns the code; the log has the reason."""
+    caplog.set_level(logging.DEBUG, "effectmcp.server")
+    options: dict[str, Any] = (
+        {"find": len} if by == "the host" else {"auth": lambda headers: None}
+    )
+    talk = Table().talk(**options)
+    assert isinstance(talk.judge(), Identify)
+    answer = talk.unidentified(error)
+    assert (status_of(answer), message_of(answer)) == (
+        status,
+        f"Invalid request: {words}",
+    )
+    found = dict(answer.headers)
+    assert {name: found.get(name) for name in ("WWW-Authenticate", "Retry-After")} == {
+        "WWW-Authenticate": None,
+        "Retry-After": None,
+        **fields,
+    }
+    assert b"secret" not in answer.data
+    assert "a client was refused: a secret" in caplog.text
+
+
+@pytest.mark.parametrize("has_gate", [False, True])
+def test_reply_that_needs_scopes_names_them(has_gate: bool) -> None:
+    """All at once (2026-07-28, Runtime Insufficient Scope Errors)."""
+    talk = Table().talk(
+        auth=KEYS_OF_ANN if has_gate else None, authorization="Bearer emcp_ann"
+    )
+    assert isinstance(talk.judge(), Receive)
+    talk.body(b"{}")
+    answer = talk.reply(Reply(RESULT, 403, needs=frozenset({"b", "a"})))
+    assert status_of(answer) == 403
+    assert dict(answer.headers)["WWW-Authenticate"] == (
+        'Bearer error="insufficient_scope", scope="a b"'
+    )
 
 
 def test_a_host_that_knows_already_is_asked_instead() -> None:

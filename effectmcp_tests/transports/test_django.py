@@ -73,6 +73,21 @@ def test_a_view_has_clients_without_sessions(page: Any, path: str) -> None:
         assert send(b"", headers, method=method).status == 405
 
 
+def test_a_view_has_the_document_of_a_server_for_tokens(page: Any) -> None:
+    """Under the URL that its refusal names."""
+    send = partial(asked, page.wsgi, writes=False)
+    refused = send(call("order", title="Dune"), PATH_INFO="/orders")
+    assert refused.status == 401
+    place = "/.well-known/oauth-protected-resource/orders"
+    named = f'resource_metadata="https://shop.example{place}"'
+    assert named in refused.headers["www-authenticate"]
+    found = send(b"", {"host": "shop.example"}, method="GET", PATH_INFO=place)
+    assert (found.status, found.json["resource"]) == (
+        200,
+        "https://shop.example/orders",
+    )
+
+
 @BOTH
 def test_a_view_refuses_strangers_and_pages_of_other_origins(
     page: Any, path: str

@@ -51,6 +51,22 @@ def test_a_session(page: Any, path: str) -> None:
     assert send(message("ping", id=1), headers).status == 404
 
 
+def test_a_server_for_tokens_has_its_document(page: Any) -> None:
+    """Under the URL that its refusal names."""
+    refused = asked(page.host, call("order", title="Dune"), PATH_INFO="/orders")
+    assert refused.status == 401
+    place = "/.well-known/oauth-protected-resource/orders"
+    named = f'resource_metadata="https://shop.example{place}"'
+    assert named in refused.headers["www-authenticate"]
+    found = asked(page.host, b"", method="GET", PATH_INFO=place)
+    assert (found.status, found.json["resource"]) == (
+        200,
+        "https://shop.example/orders",
+    )
+    other = place.replace("orders", "mcp")
+    assert asked(page.host, b"", method="GET", PATH_INFO=other).status == 404
+
+
 @BOTH
 @pytest.mark.parametrize("given", [{}, {"authorization": "Bearer made.up"}])
 @pytest.mark.parametrize("basic", [False, True])

@@ -11,6 +11,7 @@ import asyncio
 import io
 import itertools
 import json
+import math
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -20,9 +21,17 @@ import attrs
 import pytest
 import trio
 
+from effectmcp.auth.tokens import TokenAuth, Verified
 from effectmcp.drivers.local import running
+from effectmcp.fetching.requests import Fetch, Fetched
 from effectmcp.server import Server
-from effectmcp.server.identity import ANONYMOUS, Found
+from effectmcp.server.identity import (
+    ANONYMOUS,
+    CredentialsError,
+    Found,
+    Identity,
+    Presented,
+)
 from effectmcp.tasks import SqliteTasks
 from effectmcp.transports import connection, conversation, http1, reading
 from effectmcp.transports.asgi import application as asgi_application
@@ -130,6 +139,32 @@ def authenticate(headers: Mapping[str, str]) -> Found:
             raise PermissionError("sign in")
 
 
+class Tokens(TokenAuth):
+    """Tokens with a name and scopes, in place of a signature."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            issuer="https://idp.example",
+            resource="https://shop.example/mcp",
+            scopes=["base"],
+        )
+
+    def may_be(self, token: str) -> bool:
+        return True
+
+    def find(
+        self, presented: Presented, token: str
+    ) -> Generator[Fetch, Fetched, Verified]:
+        yield from ()  # an answer of the issuer, which needs no request here
+        name, *scopes = token.split("+")
+        if name == "down":
+            raise CredentialsError("its issuer cannot be asked", error=None, status=503)
+        if name == "bad":
+            raise CredentialsError("key: a secret reason")
+        found = Identity(subject=name, issuer=self.issuer, scopes=frozenset(scopes))
+        return Verified(found, until=math.inf)
+
+
 async def authenticate_async(headers: Mapping[str, str]) -> Found:
     return authenticate(headers)
 
@@ -227,7 +262,10 @@ def play_native(script: Script, auth: object, **patched: Any) -> list[Answer]:
 
 def worked_shop(auth: object) -> Server:
     """A shop whose tasks a worker runs elsewhere: what it declares depends on that."""
-    return shop(tasks=SqliteTasks(is_worked=True), auth=auth)
+    app = shop(tasks=SqliteTasks(is_worked=True), auth=auth)
+    if isinstance(auth, Tokens):
+        app.tool(name="audit", scopes={"audit"})(lambda: "done")
+    return app
 
 
 class Parts(Wire):
@@ -630,6 +668,122 @@ def test_a_hook_may_be_async_on_every_host(host: Host) -> None:
     assert [got.status for _, got in asked if got.status != 411] == [
         got.status for ask, got in native("refusals") if not cannot(host, ask)
     ]
+
+
+# ---- tokens, and the document that says who gives them out --------------------------
+
+DOCUMENT = "/.well-known/oauth-protected-resource/mcp"
+METADATA = "https://shop.example/.well-known/oauth-protected-resource/mcp"
+
+
+def by(token: str, status: int, body: JSON = LIST) -> Ask:
+    return post(status, body, headers={"authorization": f"Bearer {token}"})
+
+
+def document(status: int, method: str, **headers: Any) -> Ask:
+    return attrs.evolve(bare(status, method, **headers), path=DOCUMENT)
+
+
+def every_token() -> Script:
+    yield post(401, LIST)
+    yield post(401, LIST, headers={"origin": PAGE})
+    yield post(401, LIST, headers={"authorization": "Basic YTpi"})
+    yield by("bad", 401)
+    yield by("down", 503)
+    yield by("ann", 403)
+    yield by("ann+base", 200)
+    yield by("ann+base", 200, call("whoami"))
+    yield by("ann+base", 403, call("audit"))
+    yield by("ann+base+audit", 200, call("audit"))
+    # A session of 2025-11-25: the status is the same one.
+    token = "Bearer ann+base"
+    first = initialize(VERSIONS[0])
+    shake = yield old(200, None, VERSIONS[0], first, authorization=token)
+    session = shake.headers["mcp-session-id"]
+    ask = partial(old, session=session, version=VERSIONS[0])
+    yield ask(403, body=tool("audit", id=2), authorization=token)
+    yield ask(200, body=tool("audit", id=3), authorization="Bearer ann+base+audit")
+    yield ask(404, body=tool("audit", id=4), authorization="Bearer bob+base+audit")
+    yield ask(401, body=tool("audit", id=5))
+
+
+def every_document() -> Script:
+    """Without a token, from every page, and under every name of this server."""
+    yield document(200, "GET")
+    yield document(200, "GET", origin=STRANGER, host="proxied.example")
+    yield document(200, "GET", authorization="Bearer bad")
+    yield document(200, "HEAD")
+    yield document(204, "OPTIONS", origin=STRANGER)
+    yield document(405, "POST")
+    yield document(405, "DELETE")
+    yield attrs.evolve(document(200, "GET"), path=f"{DOCUMENT}?a=b")
+    yield attrs.evolve(document(404, "GET"), path=f"{DOCUMENT}/more")
+    yield attrs.evolve(document(404, "GET"), path=DOCUMENT.removesuffix("/mcp"))
+
+
+LOGINS = {"tokens": every_token, "document": every_document}
+
+
+@cache
+def native_login(name: str) -> list[tuple[Ask, Answer]]:
+    return played(LOGINS[name](), NATIVE, Tokens())
+
+
+@pytest.mark.parametrize("name", LOGINS)
+@pytest.mark.parametrize("host", [NATIVE, *HOSTS], ids=lambda host: host.name)
+def test_every_host_asks_for_tokens_alike(host: Host, name: str) -> None:
+    asked = played(LOGINS[name](), host, Tokens())
+    for (ask, got), (_, want) in zip(asked, native_login(name), strict=True):
+        assert got.status == ask.status, (ask, got)
+        plain = got.plain(has_streams=host.has_streams)
+        assert plain == want.plain(has_streams=host.has_streams), ask
+
+
+def test_refusal_names_the_scopes_that_a_token_lacks() -> None:
+    """The reason stays secret, as it would help a stranger to make tokens."""
+    bearer = f'resource_metadata="{METADATA}"'
+    found = {
+        ask.headers.get("authorization"): got
+        for ask, got in reversed(native_login("tokens"))
+        if got.status != 200
+    }
+    none, bad, lacks = (
+        found[one].headers["www-authenticate"]
+        for one in (None, "Bearer bad", "Bearer ann")
+    )
+    assert none == f'Bearer scope="base", {bearer}'
+    assert bad == f'Bearer error="invalid_token", scope="base", {bearer}'
+    assert lacks == f'Bearer error="insufficient_scope", scope="base", {bearer}'
+    assert b"secret" not in b"".join(got.body for got in found.values())
+    assert "www-authenticate" not in found["Bearer down"].headers
+    assert found["Bearer down"].headers["retry-after"] == "5"
+    calls = [got for _, got in native_login("tokens") if b"Insufficient" in got.body]
+    assert len(calls) == 2  # in both eras
+    for got in calls:
+        assert got.headers["www-authenticate"] == (
+            f'Bearer error="insufficient_scope", scope="audit base", {bearer}'
+        )
+
+
+def test_page_may_read_why_it_is_refused() -> None:
+    got = native_login("tokens")[1][1]
+    assert got.headers["access-control-allow-origin"] == PAGE
+    assert "WWW-Authenticate" in got.headers["access-control-expose-headers"]
+
+
+def test_document_names_the_authorization_server() -> None:
+    """As 2026-07-28 and RFC 9728, section 3.2, require; for pages of every origin."""
+    (_, plain), (_, page), _, (_, head), (_, options), *_ = native_login("document")
+    assert plain.json["resource"] == "https://shop.example/mcp"
+    assert plain.json["authorization_servers"] == ["https://idp.example"]
+    assert plain.json["scopes_supported"] == ["base"]
+    assert plain.json["resource_name"] == "shop"
+    assert plain.headers["content-type"] == "application/json"
+    for one in (plain, page, options):
+        assert one.headers["access-control-allow-origin"] == "*"
+    # Browsers ask first, as clients send the version of the protocol with it.
+    assert options.headers["access-control-allow-headers"] == "*"
+    assert (head.body, head.headers["content-length"]) == (b"", str(len(plain.body)))
 
 
 async def gives_up(headers: Mapping[str, str]) -> str:

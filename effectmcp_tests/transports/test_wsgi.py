@@ -20,9 +20,11 @@ import attrs
 import pytest
 
 from effectmcp import Flow, Sleep, UsageError
+from effectmcp.auth import JWTAuth
 from effectmcp.drivers import sync
 from effectmcp.server import Server
 from effectmcp.server.changes import Change
+from effectmcp.server.identity import Identity
 from effectmcp.tasks import SqliteTasks
 from effectmcp.transports.web import Site
 from effectmcp.transports.wsgi import WSGIApplication, application
@@ -362,6 +364,46 @@ def test_the_user_comes_from_the_host() -> None:
     wsgi = strict(shop(), principal=lambda environ: environ["REMOTE_USER"])
     response = asked(wsgi, call("whoami"), REMOTE_USER="bob")
     assert text_of(response.json) == "bob"
+
+
+def test_the_hosts_user_may_have_scopes() -> None:
+    def find(environ: Any) -> Any:
+        return Identity(subject="bob", scopes=frozenset(environ["SCOPES"].split()))
+
+    app = shop()
+    app.tool(name="audit", scopes={"audit"})(lambda: "done")
+    wsgi = strict(app, principal=find)
+    assert text_of(asked(wsgi, call("audit"), SCOPES="audit").json) == "done"
+    refused = asked(wsgi, call("audit"), SCOPES="")
+    assert refused.status == 403
+    assert refused.headers["www-authenticate"] == (
+        'Bearer error="insufficient_scope", scope="audit"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "path", "status"),
+    [
+        ("", "/.well-known/oauth-protected-resource/mcp", 200),
+        # A dispatcher mounts the application at the place of the document.
+        ("/.well-known/oauth-protected-resource/mcp", "", 200),
+        ("/.well-known", "/oauth-protected-resource/mcp", 200),
+        # The mount of the server itself.
+        ("/mcp", "/.well-known/oauth-protected-resource/mcp", 200),
+        ("/mcp", "/.well-known/oauth-protected-resource", 404),
+        ("/mcp", "", 405),
+    ],
+)
+def test_the_document_is_named_by_its_whole_path(
+    script: str, path: str, status: int
+) -> None:
+    auth = JWTAuth(issuer="https://idp.example", resource="https://shop.example/mcp")
+    wsgi = strict(shop(auth=auth))
+    for method in ("GET", "HEAD"):
+        found = asked(wsgi, b"", method=method, SCRIPT_NAME=script, PATH_INFO=path)
+        assert found.status == status
+        if status == 200 and method == "GET":
+            assert found.json["resource"] == "https://shop.example/mcp"
 
 
 # ---- probes -------------------------------------------------------------------------
