@@ -11,8 +11,8 @@ import pytest
 from attrs import evolve
 
 from effectmcp.auth import CredentialsError, Identity
-from effectmcp.auth.key_sets import metadata_of
 from effectmcp.auth.signatures import public_key
+from effectmcp.fetching.issuers import metadata_of
 from effectmcp.fetching.requests import Fetch, Fetched, FetchError, play
 
 from .issuer import (
