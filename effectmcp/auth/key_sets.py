@@ -42,33 +42,6 @@ _MOST_TRIED: Final = 4
 _AGAIN: Final = 1.0
 
 
-def metadata_of(
-    issuer: str, *, near: str
-) -> Generator[Fetch, Fetched, dict[str, JSON]]:
-    """Return the metadata of an authorization server.
-
-    Args:
-        issuer: Its URL.
-        near: The URL of the party that named it.
-
-    Raises:
-        FetchError: If it is missing, or is of another issuer.
-    """
-    status = 0
-    for url in issuer_metadata_urls(issuer):
-        response = yield Fetch(url=url, near=near, is_shared=True)
-        status = response.status
-        if status == 200:
-            found = json_of(url, response)
-            # (2026-07-28, Authorization Server Metadata Discovery.)
-            if found.get("issuer") != issuer:
-                raise FetchError(url, "it is the metadata of another issuer")
-            return found
-        if status >= 500:
-            break
-    raise FetchError(issuer, f"it has no metadata: status {status}")
-
-
 @frozen
 class _Key:
     """A key as the issuer writes it, and as signatures are checked with it."""

@@ -83,9 +83,20 @@ def signed(
 ) -> str:
     """A token, with any header."""
     text = f"{encoded(header)}.{encoded(claims)}"
+    return f"{text}.{encoded(_signature(text, by, algorithm))}"
+
+
+#: Signatures by text, key and algorithm. ECDSA and PSS draw random numbers; with this,
+#: equal claims make equal tokens.
+_signatures: dict[tuple[str, str, str], bytes] = {}
+
+
+def _signature(text: str, by: Any, algorithm: str) -> bytes:
     name = "Ed25519" if algorithm == "EdDSA" else algorithm
-    made = JWSRegistry.algorithms[name].sign(text.encode(), by)
-    return f"{text}.{encoded(made)}"
+    of = text, by.thumbprint(), algorithm
+    if of not in _signatures:
+        _signatures[of] = JWSRegistry.algorithms[name].sign(text.encode(), by)
+    return _signatures[of]
 
 
 def claims_of(**claims: Any) -> dict[str, Any]:

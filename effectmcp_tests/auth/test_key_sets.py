@@ -11,6 +11,7 @@ import pytest
 from attrs import evolve
 
 from effectmcp.auth import CredentialsError, Identity
+from effectmcp.auth.signatures import public_key
 from effectmcp.fetching.issuers import metadata_of
 from effectmcp.fetching.requests import Fetch, Fetched, FetchError, play
 
@@ -21,6 +22,7 @@ from .issuer import (
     document,
     door,
     each,
+    encoded,
     key,
     presented,
     public,
@@ -140,7 +142,7 @@ def test_keys_too_old_without_an_answer_admit_no_token() -> None:
     one.admits(known())
     one.admits(known(jti="2"))
     one.clock.now += PAUSE
-    for of in (known(), known(jti="3"), unknown()):
+    for of in (known(), known(), known(jti="3"), unknown()):
         error = fails(one, of)
         assert (error.status, error.error) == (503, None)
     one.issuer.is_down = False
@@ -285,7 +287,7 @@ def unusable() -> dict[str, Any]:
         "short": weak(),
         "short, with zeros before": {**rsa, "n": "A" * 172 + short},
         "long": {**rsa, "n": "w" + "A" * 2_000},
-        "slow": {**rsa, "e": rsa["n"]},
+        "slow": {**rsa, "e": encoded((2**100 + 1).to_bytes(13, "big"))},
         "without modulus": {"kty": "RSA", "e": "AQAB"},
         "modulus no text": {**rsa, "n": 5},
         "modulus no base64": {**rsa, "n": "!" * 342},
@@ -307,6 +309,7 @@ def unusable() -> dict[str, Any]:
 def test_keys_unusable_ones_are_skipped(reason: str) -> None:
     """One bad key does not hide the good ones; alone, it counts as an empty set."""
     bad = unusable()[reason]
+    assert public_key(bad) is None
     one = door(Issuer(keys=[bad, public(key())]))
     one.admits(known())
     one.admits(known(header={"kid": None}))

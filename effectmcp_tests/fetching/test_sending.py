@@ -418,6 +418,16 @@ def test_send_without_a_proxy_checks_the_address(
     assert problem(way, fetch("https://other.example:8443/", near=near)) == CLOSER
 
 
+def test_send_to_an_exception_uses_no_proxy(
+    way: Send, proxy: Proxy, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is to an address, which `no_proxy` does not name."""
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
+    monkeypatch.setenv("NO_PROXY", "idp.example")
+    resolving(monkeypatch, idp=["127.0.0.1"])
+    assert way(fetch(f"http://idp.example:{site.port}/hello")).status == 200
+
+
 def test_send_reads_a_proxy_without_a_scheme(
     way: Send, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
