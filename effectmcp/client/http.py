@@ -150,7 +150,8 @@ class OverHttp:
                 with anyio.move_on_after(1, shield=True), suppress(ChannelError):
                     params = {"requestId": message["id"]}
                     told = notification("notifications/cancelled", params)
-                    await self.tell(told, headers)
+                    # The caller has gone, and with it the user who could log in.
+                    await self._tell(told, headers, may_log_in=False)
             raise
         if found is None:
             raise ChannelError("the server's stream ended before its response")
@@ -229,7 +230,14 @@ class OverHttp:
 
     async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
         """Post a notification or a response."""
-        async with self._stream("POST", message, headers) as response:
+        await self._tell(message, headers, may_log_in=True)
+
+    async def _tell(
+        self, message: Frame, headers: Mapping[str, str], *, may_log_in: bool
+    ) -> None:
+        async with self._stream(
+            "POST", message, headers, may_log_in=may_log_in
+        ) as response:
             _check(response)
             if not response.is_success:
                 raise ChannelError(

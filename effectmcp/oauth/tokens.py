@@ -92,17 +92,19 @@ class Tokens:
             tokens = cls(**found)
         except TypeError:  # of another version
             return None
-        key, expires = tokens.proof_key, tokens.expires
+        key, expires, scopes = (
+            found.get(x) for x in ("proof_key", "expires", "scopes")
+        )
         is_bound = isinstance(key, dict) and all(is_visible(key.get(x)) for x in "xyd")
         is_usable = (
-            _is_token(tokens.access)
-            and isinstance(tokens.issuer, str)
-            and tokens.scheme in ("Bearer", "DPoP")
+            _is_token(found.get("access"))
+            and isinstance(found.get("issuer"), str)
+            and found.get("scheme") in ("Bearer", "DPoP")
             and (key is None if tokens.scheme == "Bearer" else is_bound)
             and (tokens.refresh is None or is_visible(tokens.refresh))
             and (expires is None or _seconds(expires, _LATEST) == expires)
-            and isinstance(found.get("scopes"), list)
-            and all(map(is_scope, tokens.scopes))
+            and isinstance(scopes, list)
+            and all(map(is_scope, scopes))
         )
         return tokens if is_usable else None
 

@@ -353,7 +353,8 @@ def test_scopes_of() -> None:
     assert scopes_of("a b  a") == ("a", "b")
     assert scopes_of(["a", "b", "a"]) == ("a", "b")
     assert scopes_of(["a b", 'c"', "", 5, "d\x1b", "é", "ok"]) == ("ok",)
-    for nothing in (None, "", " ", [], {}, 5, True):
+    values: list[Any] = [None, "", " ", [], {}, 5, True]
+    for nothing in values:
         assert scopes_of(nothing) is None
 
 

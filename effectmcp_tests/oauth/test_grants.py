@@ -428,15 +428,16 @@ def test_any_response_is_tokens_or_an_error(
 ) -> None:
     key = new_key() if is_bound else None
     world = World(answers={TOKEN: json_response(found, status)})
-    error: OAuthError | None = None
+    outcome: Tokens | OAuthError
     try:
-        tokens = log_in(world, proof_key=key)
+        outcome = log_in(world, proof_key=key)
     except OAuthError as exc:
-        error = exc
-    if error is not None:
-        assert str(error).isprintable()
-        assert error.code is None or error.code.isprintable()
+        outcome = exc
+    if isinstance(outcome, OAuthError):
+        assert str(outcome).isprintable()
+        assert outcome.code is None or outcome.code.isprintable()
         return
+    tokens = outcome
     assert status == 200
     assert tokens.access.isascii()
     assert tokens.access.isprintable()

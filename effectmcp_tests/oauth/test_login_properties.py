@@ -268,7 +268,9 @@ def step_of(world: World, drawn: Drawn) -> str:
 @example(Drawn(has_document=True, documents=True, registers=False))
 def test_a_login_is_as_the_specification_demands(drawn: Drawn) -> None:
     world = world_of(drawn)
-    options = {"metadata_url": DOCUMENT} if drawn.has_document else {}
+    options: dict[str, Any] = {}
+    if drawn.has_document:
+        options["metadata_url"] = DOCUMENT
     login = login_at(world, **options)
     status, headers = world.call(login.sign("POST"))
     refused = login.read(status, headers)

@@ -326,7 +326,8 @@ def test_a_real_keyring_without_a_backend(monkeypatch: pytest.MonkeyPatch) -> No
     from keyring.backends import fail
 
     before = library.get_keyring()
-    library.set_keyring(fail.Keyring())
+    backend: Any = fail.Keyring
+    library.set_keyring(backend())
     try:
         with pytest.raises(UsageError, match="keyring cannot be used"):
             KeyringTokens().save(URL, "a")
@@ -354,7 +355,8 @@ def test_a_real_keyring_with_a_backend_in_memory() -> None:
             del self.kept[service, username]
 
     before = library.get_keyring()
-    library.set_keyring(InMemory())
+    backend: Any = InMemory
+    library.set_keyring(backend())
     try:
         store = KeyringTokens()
         store.save(URL, "a")
@@ -366,6 +368,6 @@ def test_a_real_keyring_with_a_backend_in_memory() -> None:
 
 
 def test_windows_has_no_such_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores_module.sys, "platform", "win32")
+    monkeypatch.setattr(sys, "platform", "win32")
     file: Any = None
     assert stores_module._lock(file)
