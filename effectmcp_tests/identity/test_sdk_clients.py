@@ -106,7 +106,7 @@ def test_client_of_an_sdk_logs_in(
         assert one.call("whoami") == "ann orders:read"
         assert one.call("survey") == "red it is"
         assert user.kinds == [LOGIN]
-        # The server wants a scope that the token lacks.
+        # The tool needs a scope that the token lacks.
         assert one.call("order", title="Dune") == "Ordered Dune"
         assert user.kinds == [LOGIN, AGAIN]
         assert one.call("whoami") == "ann orders:read orders:write"
