@@ -13,7 +13,7 @@ __all__ = ["app"]
 
 
 def clock() -> float:
-    """Return the seconds since 1970, and those that a test adds to them."""
+    """Return the seconds since 1970, plus the seconds that a test has set."""
     return time.time() + float(Path(os.environ["SHOP_CLOCK"]).read_text())
 
 

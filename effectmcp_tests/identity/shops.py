@@ -1,4 +1,4 @@
-"""`shop.py` as a server that wants a login, in a process of its own."""
+"""`shop.py` as a server that requires a login, in a process of its own."""
 
 from __future__ import annotations
 
