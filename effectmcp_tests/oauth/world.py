@@ -384,11 +384,12 @@ class World:
         self.called.append(dict(headers))
         scheme, _, access = headers.get("Authorization", "").partition(" ")
         issued = None
+        named = self.metadata().get("authorization_servers")
         for authority in self.authorities:
-            if authority.issuer in self.metadata().get("authorization_servers", ()):
+            if isinstance(named, list) and authority.issuer in named:
                 issued = issued or authority.tokens.get(access)
         scope = " ".join(self.scopes) or None
-        if issued is None or issued["resource"] != self.metadata()["resource"]:
+        if issued is None or issued["resource"] != self.metadata().get("resource"):
             return 401, self._challenge(scope=scope)
         if issued["key"] is not None:
             assert scheme == "DPoP"
