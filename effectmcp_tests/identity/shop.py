@@ -31,6 +31,7 @@ def auth() -> object:
             client_id="shop",
             client_secret="shop secret",
             scopes=scopes,
+            cache=300,
             clock=clock,
         )
     return JWTAuth(
