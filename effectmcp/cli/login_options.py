@@ -1,4 +1,4 @@
-"""The options of commands that call a server, for servers that want a login."""
+"""The options of commands that call a server, for servers that require a login."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_login(parser: Any) -> None:
     """Add the options."""
     group = parser.add_argument_group(
         "login",
-        "For a URL whose server wants a login. The tokens are kept, so that it is needed"
+        "For a URL whose server requires a login. The tokens are kept, so that it is needed"
         " once. A --header Authorization turns it off.",
     )
     group.add_argument(
@@ -61,7 +61,7 @@ def add_login(parser: Any) -> None:
         "--scope",
         action="append",
         default=[],
-        help="a scope to ask for, beside those that the server needs (repeatable)",
+        help="a scope to ask for, beside the scopes that the server needs (repeatable)",
     )
     group.add_argument(
         "--tokens",
@@ -71,7 +71,7 @@ def add_login(parser: Any) -> None:
         " keyring, or only as long as this command runs (files)",
     )
     group.add_argument(
-        "--forget", action="store_true", help="forget the kept tokens, and log in anew"
+        "--forget", action="store_true", help="forget the kept tokens, and log in again"
     )
 
 
@@ -106,7 +106,7 @@ def oauth_of(
     if options.forget:
         store.save(url, None)
     if not 0 <= options.callback_port < 65_536:
-        raise UsageError(f"--callback-port {options.callback_port}: it is no port")
+        raise UsageError(f"--callback-port {options.callback_port}: it is not a port")
     open_url = None if options.no_browser else open_page
     return OAuth(
         grant=ClientCredentials() if options.client_credentials else CodeGrant(),

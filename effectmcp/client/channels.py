@@ -61,7 +61,7 @@ class Refusal(ChannelError):
 
 
 class LoginFailed(ChannelError):
-    """Raised when the server wants a login, and there is no token.
+    """Raised when the server requires a login, and the client has no token.
 
     Attributes:
         code: The error code of the authorization server, such as `access_denied`; `None`

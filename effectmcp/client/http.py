@@ -63,7 +63,7 @@ class OverHttp:
     Args:
         url: The URL of the server.
         headers: Headers of every request.
-        auth: How to log in, if the server wants it.
+        auth: How to log in, if the server requires it.
         http: Your own HTTP client, which stays open when the channel is closed.
     """
 

@@ -1,4 +1,4 @@
-"""What a caller must be allowed to do, checked in each request."""
+"""Check what a caller may do, in each request."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ class News:
     acknowledgement = None
     #: Changes that a `Subscription` reports at once. A session has none.
     first: tuple[Change, ...] = ()
-    #: Its streams end with the token; a session goes on.
+    #: Its streams end with the token; a session does not.
     until: float | None = None
 
     def __init__(self) -> None:

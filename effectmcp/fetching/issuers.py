@@ -17,7 +17,7 @@ def metadata_of(issuer: str, *, near: str) -> Fetching[dict[str, JSON]]:
         near: The URL of the party that named it.
 
     Raises:
-        FetchError: If there is none, or it is of another issuer.
+        FetchError: If it is missing, or is of another issuer.
     """
     status = 0
     for url in issuer_metadata_urls(issuer):

@@ -19,8 +19,8 @@ __all__ = [
     "Fetching",
     "form_of",
     "json_of",
-    "play",
-    "play_async",
+    "fetch_all",
+    "fetch_all_async",
 ]
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class FetchError(EffectMCPError):
 Fetching: TypeAlias = Generator[Fetch, Fetched, T]
 
 
-def play(fetching: Fetching[T], send: Callable[[Fetch], Fetched]) -> T:
+def fetch_all(fetching: Fetching[T], send: Callable[[Fetch], Fetched]) -> T:
     """Send the requests of a generator; return its result."""
     try:
         request = next(fetching)
@@ -113,7 +113,7 @@ def play(fetching: Fetching[T], send: Callable[[Fetch], Fetched]) -> T:
         fetching.close()
 
 
-async def play_async(
+async def fetch_all_async(
     fetching: Fetching[T], send: Callable[[Fetch], Awaitable[Fetched]]
 ) -> T:
     """Send the requests of a generator on an event loop; return its result."""

@@ -30,21 +30,21 @@ _shared: Final[list[SyncSender]] = []
 async def wait_for(found: Any) -> Any:
     """Return what an authenticator finds, on an event loop."""
     if isinstance(found, Generator):
-        from ..fetching.requests import play_async
+        from ..fetching.requests import fetch_all_async
         from ..fetching.sending import Sender
 
         _here.sender = _here.sender or Sender()
-        return await play_async(found, _here.sender)
+        return await fetch_all_async(found, _here.sender)
     return await found if inspect.isawaitable(found) else found
 
 
 def send_for(found: Any) -> Any:
     """Return what an authenticator finds, in a thread; an awaitable as it is."""
     if isinstance(found, Generator):
-        from ..fetching.requests import play
+        from ..fetching.requests import fetch_all
         from ..fetching.sending import SyncSender
 
         if not _shared:
             _shared.append(SyncSender())
-        return play(found, _shared[0])
+        return fetch_all(found, _shared[0])
     return found

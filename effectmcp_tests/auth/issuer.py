@@ -18,7 +18,7 @@ from joserfc import jwk
 from joserfc.jws import JWSRegistry
 
 from effectmcp.auth import Identity, JWTAuth, Presented
-from effectmcp.fetching.requests import Fetch, Fetched, FetchError, play
+from effectmcp.fetching.requests import Fetch, Fetched, FetchError, fetch_all
 
 URL = "https://idp.example"
 RESOURCE = "https://shop.example/mcp"
@@ -232,7 +232,7 @@ def identify(auth: Any, given: Presented, send: Callable[[Fetch], Fetched]) -> I
     """The identity that an authenticator finds."""
     found = auth.identify(given)
     if isinstance(found, Generator):
-        found = play(found, send)
+        found = fetch_all(found, send)
     assert isinstance(found, Identity)
     return found
 

@@ -13,7 +13,7 @@ from attrs import evolve
 from effectmcp.auth import CredentialsError, Identity
 from effectmcp.auth.signatures import public_key
 from effectmcp.fetching.issuers import metadata_of
-from effectmcp.fetching.requests import Fetch, Fetched, FetchError, play
+from effectmcp.fetching.requests import Fetch, Fetched, FetchError, fetch_all
 
 from .issuer import (
     URL,
@@ -387,7 +387,7 @@ def places(issuer: str, status: int) -> list[str]:
         return Fetched(status=status)
 
     with pytest.raises(FetchError, match=f"status {status}"):
-        play(metadata_of(issuer, near=issuer), send)
+        fetch_all(metadata_of(issuer, near=issuer), send)
     return asked
 
 
@@ -416,7 +416,7 @@ def test_metadata_is_found_at_a_later_place() -> None:
     def send(request: Fetch) -> Fetched:
         return document(found) if request.url == where else Fetched(status=404)
 
-    assert play(metadata_of(f"{URL}/one", near=URL), send) == found
+    assert fetch_all(metadata_of(f"{URL}/one", near=URL), send) == found
 
 
 # ---- the log ------------------------------------------------------------------------

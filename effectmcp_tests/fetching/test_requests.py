@@ -12,10 +12,10 @@ from effectmcp.fetching.requests import (
     Fetched,
     FetchError,
     Fetching,
+    fetch_all,
+    fetch_all_async,
     form_of,
     json_of,
-    play,
-    play_async,
 )
 
 URL = "https://idp.example/keys"
@@ -59,19 +59,19 @@ async def slowly(request: Fetch) -> Fetched:
 
 def test_play_returns_the_result() -> None:
     ended: list[str] = []
-    assert play(asks(ended), send) == "one two"
+    assert fetch_all(asks(ended), send) == "one two"
     assert ended == ["ended"]
 
 
 def test_play_raises_failures_where_they_are_yielded() -> None:
-    assert play(asks([]), fail_one) == "gone two"
+    assert fetch_all(asks([]), fail_one) == "gone two"
 
 
 def test_play_closes_the_generator_if_the_sender_crashes() -> None:
     ended: list[str] = []
     flow = asks(ended)
     with pytest.raises(ZeroDivisionError):
-        play(flow, crash)
+        fetch_all(flow, crash)
     assert ended == ["ended"]
 
 
@@ -80,7 +80,7 @@ def test_play_of_nothing_sends_nothing() -> None:
         yield from ()
         return 5
 
-    assert play(nothing(), crash) == 5
+    assert fetch_all(nothing(), crash) == 5
 
 
 def test_play_raises_what_the_generator_raises() -> None:
@@ -89,14 +89,14 @@ def test_play_raises_what_the_generator_raises() -> None:
         raise KeyError("k")
 
     with pytest.raises(KeyError):
-        play(raises(), send)
+        fetch_all(raises(), send)
     with pytest.raises(FetchError, match="gone"):
-        play(raises(), fail_one)
+        fetch_all(raises(), fail_one)
 
 
 async def test_play_async_is_the_same_on_a_loop() -> None:
     ended: list[str] = []
-    assert await play_async(asks(ended), slowly) == "gone two"
+    assert await fetch_all_async(asks(ended), slowly) == "gone two"
     assert ended == ["ended"]
 
 
@@ -110,7 +110,7 @@ async def test_play_async_closes_the_generator_that_is_cancelled() -> None:
         raise AssertionError("it was cancelled")
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(play_async, asks(ended), forever)
+        nursery.start_soon(fetch_all_async, asks(ended), forever)
         await sent.wait()
         nursery.cancel_scope.cancel()
     assert ended == ["ended"]

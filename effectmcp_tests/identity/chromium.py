@@ -47,7 +47,7 @@ def find() -> str:
     """Return the program.
 
     Raises:
-        Unavailable: If there is none.
+        Unavailable: If no such program is installed.
     """
     for name in NAMES:
         if (found := shutil.which(name)) is not None:
@@ -60,7 +60,7 @@ class Page:
     """A page that was shown.
 
     Attributes:
-        kind: `login`, `consent`, or `end`: a page of someone else than the provider.
+        kind: `login`, `consent`, or `end`: every other page, which ends the visit.
         url: Its URL.
         text: The text on it.
     """
@@ -174,7 +174,7 @@ class Chromium:
         return User(self, name, context)
 
     def show(self, context: str, url: str, clicks: Mapping[str, str]) -> list[Page]:
-        """Show a page, and those that follow; return them.
+        """Show a page, and the pages that follow; return all of them.
 
         Args:
             context: The user's browser context.
@@ -239,7 +239,7 @@ class User:
 
     @property
     def seen(self) -> list[list[Page]]:
-        """The pages of each visit, also of one that ends only now."""
+        """The pages of each visit. A visit that is not over is waited for."""
         with self._lock:
             return list(self._seen)
 

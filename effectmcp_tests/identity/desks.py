@@ -89,7 +89,7 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 @contextmanager
 def desk(user: User, folder: Path) -> Iterator[Desk]:
-    """Yield a machine, whose browser is that of `user`.
+    """Yield a machine with the browser of `user`.
 
     Args:
         user: The user.

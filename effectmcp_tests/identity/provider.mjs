@@ -19,6 +19,9 @@ const library = join(process.argv[2], "oidc-provider", "lib");
 const { Provider } = await import(pathToFileURL(join(library, "index.js")));
 const memory = await import(pathToFileURL(join(library, "adapters", "memory_adapter.js")));
 
+// Of MCP servers.
+const SCOPES = ["orders:read", "orders:write"];
+
 // Of access tokens. Tests change them.
 let lifetime = 3600;
 let algorithm = "ES256";
@@ -77,7 +80,7 @@ function newProvider(issuer) {
       resourceIndicators: {
         enabled: true,
         getResourceServerInfo: (ctx, resource) => ({
-          scope: "orders:read orders:write",
+          scope: SCOPES.join(" "),
           audience: resource,
           accessTokenTTL: lifetime,
           // The path of a resource decides which tokens it gets.
@@ -95,11 +98,17 @@ function newProvider(issuer) {
     jwks: { keys },
     pkce: { required: () => true },
     rotateRefreshToken: true,
+    // The SDKs register with the scopes of servers.
+    scopes: ["openid", "offline_access", ...SCOPES],
     ttl: { Grant: 3600, IdToken: 3600, Interaction: 3600, RefreshToken: 3600, Session: 3600 },
   });
   provider.on("grant.success", (ctx) => count(ctx.oidc.params.grant_type));
   provider.on("grant.error", (ctx, error) => count(error.error));
-  provider.on("registration_create.success", () => count("registration"));
+  provider.on("registration_create.success", (ctx, client) => {
+    count("registration");
+    // They register with the scopes of their first request, and later ask for more.
+    adapter("Client").upsert(client.clientId, { ...client.metadata(), scope: undefined });
+  });
   provider.on("server_error", (ctx, error) => console.error(error));
   return provider;
 }

@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Timer
 from typing import Any, Final
 
+import httpx2
 from attrs import frozen
 
 from .. import npm
@@ -86,6 +87,19 @@ class Provider:
     def lose(self) -> None:
         """Lose all that is stored, such as registered clients."""
         self._do("lose")
+
+    def token_of_program(self, resource: str) -> str:
+        """Return a token for a server, of a program that logs in with its secret."""
+        form = {
+            "grant_type": "client_credentials",
+            "scope": "orders:read",
+            "resource": resource,
+        }
+        client = ("robot", "robot secret")
+        url = f"{self.issuer}/token"
+        response = httpx2.post(url, data=form, auth=client, timeout=PATIENCE)
+        token: str = response.json()["access_token"]
+        return token
 
     def counts(self) -> Counter[str]:
         """Return the numbers of requests by path, and of grants, since the last call."""

@@ -13,7 +13,7 @@ __all__ = ["app"]
 
 
 def clock() -> float:
-    """Return the seconds since 1970, and those that a test adds to them."""
+    """Return the seconds since 1970, plus the seconds that a test has set."""
     return time.time() + float(Path(os.environ["SHOP_CLOCK"]).read_text())
 
 
@@ -31,6 +31,7 @@ def auth() -> object:
             client_id="shop",
             client_secret="shop secret",
             scopes=scopes,
+            cache=300,
             clock=clock,
         )
     return JWTAuth(

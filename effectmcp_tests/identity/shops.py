@@ -1,4 +1,4 @@
-"""`shop.py` as a server that wants a login, in a process of its own."""
+"""`shop.py` as a server that requires a login, in a process of its own."""
 
 from __future__ import annotations
 
@@ -64,7 +64,11 @@ class Shop:
 
 @contextmanager
 def shop(
-    provider: Provider, folder: Path, *options: str, auth: str | None = None
+    provider: Provider,
+    folder: Path,
+    *options: str,
+    auth: str | None = None,
+    target: Path = HERE / "shop.py",
 ) -> Iterator[Shop]:
     """Run a server.
 
@@ -74,6 +78,7 @@ def shop(
         options: More options of `effectmcp serve`.
         auth: How it knows its callers: see `shop.py`; `None` for the options of the
             command line.
+        target: Another server.
     """
     (port,) = free_ports(1)
     path = "/opaque" if auth == "introspection" else "/mcp"
@@ -81,7 +86,7 @@ def shop(
     clock = folder / f"clock-{port}"
     clock.write_text("0")
     variables = {"SHOP_CLOCK": str(clock)}
-    command = ["effectmcp", "serve", f"{HERE / 'shop.py'}:app"]
+    command = ["effectmcp", "serve", f"{target}:app"]
     command += [f"--http=127.0.0.1:{port}", f"--path={path}", *options]
     if auth is None:
         command += ["--auth", provider.issuer, "--require-scope", "orders:read"]
