@@ -6,7 +6,7 @@ import anyio
 import pytest
 import trio
 
-from effectmcp.client.deadlines import Room, deadline, shortest
+from effectmcp.client.deadlines import Room, deadline, paused, shortest
 
 
 def test_shortest_ignores_times_without_limit() -> None:
@@ -32,6 +32,46 @@ async def test_deadline_of_the_caller_raises_no_timeout(
 ) -> None:
     with anyio.move_on_after(1), deadline(2, "answer"):
         await anyio.sleep(3)
+
+
+async def test_a_pause_is_the_time_of_the_user(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    with deadline(1, "answer") as scope:
+        with paused():
+            await anyio.sleep(3600)
+        await anyio.sleep(0.9)
+    assert not scope.cancelled_caught
+    with deadline(None, "answer"), paused():
+        await anyio.sleep(1)
+    with paused():  # without any deadline
+        await anyio.sleep(1)
+
+
+async def test_pauses_that_overlap_end_with_the_last(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Two requests of one call may both wait for the user."""
+
+    async def pause(begin: float, end: float) -> None:
+        await anyio.sleep(begin)
+        with paused():
+            await anyio.sleep(end - begin)
+
+    async def wait() -> None:
+        with deadline(10, "answer"):
+            async with anyio.create_task_group() as group:
+                group.start_soon(pause, 1, 100)
+                group.start_soon(pause, 50, 200)
+                group.start_soon(pause, 50, 60)
+            # One second has passed for the deadline.
+            assert trio.current_time() - began == pytest.approx(200)
+            await anyio.sleep(100)
+
+    began = trio.current_time()
+    with pytest.raises(TimeoutError):
+        await wait()
+    assert trio.current_time() - began == pytest.approx(209)
 
 
 async def test_room_is_taken_until_some_is_given_back(

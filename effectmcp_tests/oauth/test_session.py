@@ -478,32 +478,6 @@ async def test_the_time_of_the_user_counts_for_no_deadline(
     await channel.__aexit__()
 
 
-async def test_pauses_that_overlap_end_with_the_last(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """Two requests of one call may both wait for the user."""
-
-    async def pause(begin: float, end: float) -> None:
-        await anyio.sleep(begin)
-        with paused():
-            await anyio.sleep(end - begin)
-
-    async def wait() -> None:
-        with deadline(10, "answer"):
-            async with anyio.create_task_group() as group:
-                group.start_soon(pause, 1, 100)
-                group.start_soon(pause, 50, 200)
-                group.start_soon(pause, 50, 60)
-            # One second has passed for the deadline.
-            assert trio.current_time() - began == pytest.approx(200)
-            await anyio.sleep(100)
-
-    began = trio.current_time()
-    with pytest.raises(TimeoutError):
-        await wait()
-    assert trio.current_time() - began == pytest.approx(209)
-
-
 def test_files_are_read_in_a_thread(tmp_path: Any, loop: Loop) -> None:
     async def run() -> None:
         world, store = World(), FileTokens(tmp_path)
