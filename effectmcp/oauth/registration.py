@@ -196,7 +196,7 @@ def _read(found: Mapping[str, Any], issuer: str) -> Registration | None:
         kept = Registration(**found)
     except (TypeError, UsageError):
         return None  # of another version
-    # A new client has no private key, whose lines are the only ones that end.
+    # No line of these may end: only private keys have lines, and they are never kept.
     fields = asdict(kept).values()
     if kept.issuer != issuer or not is_visible(kept.client_id):
         return None

@@ -39,7 +39,7 @@ class Issuer:
         lasts: Seconds that a token lasts.
         declines: Whether its users decline.
         secret: The secret of the client `nightly`.
-        grants: What was granted, in order: the grant and the scopes.
+        grants: The grants so far, in order: the kind and the scopes.
         pages: The parameters of the login pages.
         refreshes: The scopes of the refresh tokens.
         codes: The scopes of the codes.
@@ -156,7 +156,7 @@ class Visitor:
         self.visits: list[str] = []
 
     async def redirect_uri(self, preferred: str | None) -> str:
-        """Return a place where nobody waits."""
+        """Return a place without a listener."""
         return preferred or "http://127.0.0.1:4711/callback"
 
     async def visit(self, url: str, state: str) -> str:

@@ -102,7 +102,7 @@ async def is_free(port: int) -> bool:
 
 
 @on_both
-async def test_the_answer_is_returned_as_it_came() -> None:
+async def test_the_answer_is_returned_unchanged() -> None:
     shown: list[str] = []
     opened: list[str] = []
     is_open = threading.Event()

@@ -1,4 +1,4 @@
-"""Where a server and its authorization server describe themselves."""
+"""The metadata of servers and of authorization servers: where it is, and its checks."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_root_may_describe_a_server() -> None:
 
 
 def test_a_server_that_fails_is_not_taken_for_one_without_metadata() -> None:
-    """It could be made to fail, and an older protocol has fewer checks."""
+    """An attacker could make it fail, and an older protocol has fewer checks."""
     world = World()
     place = f"https://shop.example{RESOURCE_PLACE}/mcp"
     world.answers = {place: Fetched(status=500)}
@@ -176,7 +176,7 @@ def test_a_resource_contains_the_paths_below_it(
 
 
 @given(st.text(max_size=30))
-def test_any_text_may_be_a_resource(text: str) -> None:
+def test_any_string_may_be_a_resource(text: str) -> None:
     """The server chooses it: nothing is raised."""
     assert covers(text, URL) in (True, False)
     assert not covers(f"https://shop.example.{text}", URL)

@@ -93,7 +93,7 @@ def test_the_page_has_all_parameters() -> None:
     assert world.places_of(verifier) == {TOKEN}
 
 
-def test_real_texts_are_long_and_new() -> None:
+def test_real_secrets_are_long_and_new() -> None:
     """RFC 7636, section 4.1, for the verifier."""
     from effectmcp.oauth.login import _random_text
 
@@ -123,7 +123,7 @@ def test_without_pkce_there_is_no_login(methods: Any) -> None:
     assert not world.fetched
 
 
-# ---- what comes back ----------------------------------------------------------------
+# ---- the answer ---------------------------------------------------------------------
 
 
 def answering(
@@ -237,7 +237,7 @@ def test_an_error_with_a_code_is_an_error() -> None:
     assert not world.forms()
 
 
-def test_parameters_that_nobody_knows_are_ignored() -> None:
+def test_unknown_parameters_are_ignored() -> None:
     """RFC 6749, section 4.1.2."""
     log_in(answering(also("session_state", "x")))
 
@@ -402,7 +402,7 @@ def test_a_refresh_token_that_can_be_sent(refresh: Any, kept: str | None) -> Non
     ],
 )
 def test_scopes_that_were_granted(granted: Any, scopes: tuple[str, ...]) -> None:
-    """They are asked for again in a step-up, so they have to be scopes."""
+    """A step-up asks for these scopes again, so they have to be scopes."""
     found = {**GOOD, "scope": granted}
     assert answered(json_response(found), scopes=("a",)).scopes == scopes
 

@@ -95,10 +95,9 @@ def test_a_code_of_an_honest_server_is_not_sent_to_an_attacker() -> None:
 
 
 def test_metadata_with_the_endpoints_of_an_honest_server() -> None:
-    """What an attacker can do with them is to be named by the user's page, as itself.
+    """The attacker has the honest login page, and a token endpoint of its own.
 
-    The token endpoint is the attacker's own, so a code that comes with the honest
-    server's `iss` is not sent there.
+    The code comes with the honest server's `iss`, so it is not sent there.
     """
     attacker = Authority(
         issuer="https://attacker.example",
@@ -115,8 +114,8 @@ def test_metadata_with_the_endpoints_of_an_honest_server() -> None:
 def test_an_honest_server_without_iss_still_needs_the_verifier() -> None:
     """The code reaches the attacker, and the verifier with it.
 
-    Only `iss` protects against this (2026-07-28, Mix-Up Attacks). The client id is the
-    one that the attacker registered, and the resource names the attacker's server.
+    Only `iss` protects against this (2026-07-28, Mix-Up Attacks). The attacker
+    issued the client id, and the resource is the attacker's server.
     """
     attacker = Authority(
         issuer="https://attacker.example",
@@ -149,7 +148,7 @@ def test_a_server_that_claims_to_be_another_one_gets_no_token_for_it() -> None:
 
 
 def test_the_metadata_of_an_honest_server_named_by_an_attacker() -> None:
-    """It names the honest resource, and not the server that was called."""
+    """The metadata is of the honest server, and not of the server that was called."""
     world = World(
         url="https://attacker.example/mcp",
         answers={PLACE: json_response({"resource": URL})},
@@ -532,7 +531,7 @@ async def test_an_authorization_server_at_a_cloud_s_metadata_service() -> None:
 
 
 @on_both
-async def test_a_server_that_says_nothing() -> None:
+async def test_a_server_that_hangs_up() -> None:
     with anyio.fail_after(60):
         async with http_server(
             at_well_known(lambda asked: anyio.lowlevel.checkpoint())

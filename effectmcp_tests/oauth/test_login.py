@@ -149,7 +149,7 @@ def test_a_missing_scope_leads_to_a_login_for_all_scopes() -> None:
 
 
 def test_scopes_that_were_asked_for_stay_asked_for() -> None:
-    """The union is of what was requested, also where less was granted."""
+    """The union is of the requested scopes, also where fewer were granted."""
     world = World(scopes=("read",))
     world.authorities[0].token_changes = {"scope": "read"}
     login = login_at(world, scopes=["extra"])
@@ -242,7 +242,7 @@ def test_a_token_that_expires_is_renewed_before_it_is_refused() -> None:
 
 
 def test_a_renewal_that_fails_leaves_it_to_the_server() -> None:
-    """Its refusal names the metadata, which may be at no well-known place."""
+    """The refusal names the metadata, which may be at no well-known place."""
     meta = "https://shop.example/about-us"
     world, clock = World(challenge={"resource_metadata": meta}), Clock()
     world.places = (meta,)
@@ -409,7 +409,7 @@ def test_a_new_authorization_server_learns_nothing_of_the_old_one() -> None:
 
 
 def test_tokens_of_an_issuer_that_is_trusted_no_longer_are_dropped() -> None:
-    """(2026-07-28, Token Handling: none but those of the server's issuer are sent.)"""
+    """(2026-07-28, Token Handling: only tokens of the server's issuer are sent.)"""
     world = World(authorities=[Authority(), Authority(issuer=OTHER)], trusted=[ISSUER])
     login = login_at(world)
     world.use(login)

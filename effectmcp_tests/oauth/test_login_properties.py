@@ -1,14 +1,14 @@
 """Drawn servers, and an oracle that is written from the specification alone.
 
-The oracle never imports the client. It gets what was drawn, and says how far a login may
-go; then it reads the requests that were really sent. A login is refused at the first of
+The oracle does not use the client. It reads the draw and decides how far a login may go;
+then it checks the requests that were really sent. A login is refused at the first of
 these steps that does not hold (2026-07-28, Authorization):
 
     resource      the metadata is of the server that was called, or of a parent of it
     issuer        its authorization server describes itself, under the same name
     registration  the client has an id there
     pkce          S256 is supported
-    answer        state and iss are those of this login
+    answer        state and iss are the state and the issuer of this login
     token         the response has a token that can be used
 """
 
@@ -293,7 +293,7 @@ def test_a_login_is_as_the_specification_demands(drawn: Drawn) -> None:
 
 
 def check_parameters(world: World, drawn: Drawn) -> None:
-    """Check what was sent, if it was sent."""
+    """Check the parameters of all requests."""
     for page in world.pages():
         assert page["response_type"] == "code"
         assert page["resource"] == drawn.resource

@@ -53,7 +53,7 @@ async def test_a_tool_with_a_scope_leads_to_a_step_up(version: str | None) -> No
 
 
 async def test_an_expired_token_is_refreshed() -> None:
-    """It lasts for less than the time before which it is renewed."""
+    """The token lasts for less than the time before which tokens are renewed."""
     visitor = Visitor()
     async with shop_and_issuer() as (url, issuer):
         issuer.lasts = 5
@@ -228,7 +228,7 @@ async def test_the_end_of_a_session_opens_no_page() -> None:
 
 @on_both
 async def test_a_refused_stream_opens_no_page() -> None:
-    """It is opened in the background, again and again."""
+    """The client opens the stream in the background, many times."""
     user, count, enough = Counting(), 0, anyio.Event()
     inner = one_origin({"GET": 401})
 
@@ -252,7 +252,7 @@ async def test_a_refused_stream_opens_no_page() -> None:
 
 @on_both
 async def test_a_cancelled_call_opens_no_page() -> None:
-    """Nobody waits for the notification."""
+    """No caller waits for the notification."""
     user = Counting()
     asked_for: list[str] = []
     inner = one_origin({"notifications/cancelled": 401})
@@ -287,7 +287,7 @@ async def _hear(told: Any) -> None:
 
 @on_both
 async def test_a_server_that_wants_nonces_without_end_is_given_up() -> None:
-    """It has nothing to do with the user, who is not asked."""
+    """A nonce has nothing to do with the user, who is not asked."""
     count = 0
 
     async def answer(asked: Asked) -> None:

@@ -112,7 +112,7 @@ PARTS = made().split(".")
 
 @given(st.integers(0, 2), st.data())
 def test_a_changed_proof_is_refused(number: int, data: st.DataObject) -> None:
-    """Any other character, anywhere."""
+    """One character is replaced, in any part."""
     parts = list(PARTS)
     place = data.draw(st.integers(0, len(parts[number]) - 1))
     alphabet = (

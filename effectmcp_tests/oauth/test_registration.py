@@ -88,7 +88,7 @@ def test_a_document_is_at_an_https_url_with_a_path(url: str) -> None:
         OAuth(grant=ClientCredentials(), metadata_url=url)
 
 
-# ---- what is registered -------------------------------------------------------------
+# ---- the registration ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_secrets_are_not_in_reprs() -> None:
     assert "quiet" in json.dumps(client.to_json())
 
 
-# ---- what was kept ------------------------------------------------------------------
+# ---- kept registrations -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_secrets_are_not_in_reprs() -> None:
     ],
 )
 def test_a_kept_registration_that_cannot_be_used(garbage: dict[str, Any]) -> None:
-    """It is registered again: the store may be of another version."""
+    """The client registers again: the store may be of another version."""
     from effectmcp.oauth.tokens import Kept
 
     world = World()

@@ -93,7 +93,7 @@ def session_of(
 
 @frozen
 class Reply:
-    """What a call got in the end."""
+    """The end of a call."""
 
     status: int
     logins: int
@@ -154,7 +154,7 @@ async def test_fifty_calls_renew_once() -> None:
 
 @on_both
 async def test_a_declined_login_is_asked_for_once() -> None:
-    """Also of calls that are refused while the user still thinks."""
+    """Calls that are refused while the user still thinks do not ask again."""
     world = World()
     world.authorities[0].answers = {"code": None, "error": "access_denied"}
     thinking, decided = anyio.Event(), anyio.Event()
@@ -220,7 +220,7 @@ class WatchedStore(MemoryTokens):
 
 @on_both
 async def test_the_tokens_of_another_process_are_taken() -> None:
-    """It logs in while this one waits for the lock."""
+    """The other process logs in while this one waits for the lock."""
     world, store = World(), WatchedStore()
     session, user = session_of(world, store=store)
     signed = await session.sign("POST")

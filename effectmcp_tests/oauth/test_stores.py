@@ -1,4 +1,4 @@
-"""Where tokens are kept: who can read them, and which process may log in."""
+"""Stores of tokens: who can read them, and which process may log in."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def store(
 # ---- every store --------------------------------------------------------------------
 
 
-def test_a_store_keeps_a_text_for_each_server(store: TokenStore) -> None:
+def test_a_store_keeps_a_string_for_each_server(store: TokenStore) -> None:
     assert store.load(URL) is None
     store.save(URL, "a")
     store.save(f"{URL}/", "b é")

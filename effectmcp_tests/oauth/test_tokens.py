@@ -1,4 +1,4 @@
-"""What a store keeps, and what it may contain instead."""
+"""The JSON in a store, and other JSON in its place."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_tokens_that_cannot_be_used_are_not_kept(change: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     "text", ["null", "[]", "5", '"x"', "{}", '{"format": 2}', '{"format": true}']
 )
-def test_another_format_is_nothing(text: str) -> None:
+def test_another_format_is_ignored(text: str) -> None:
     assert Kept.from_json(json.loads(text)) == Kept()
 
 

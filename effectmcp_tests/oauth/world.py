@@ -1,7 +1,7 @@
 """A server and its authorization servers in memory, and a user with a browser.
 
 Nothing here reaches a network: a login is a generator of requests, and `World` answers
-them. The authorization server is strict: it gives a token only for a code that it issued,
+them. The authorization server is strict: only a code that it issued leads to a token,
 with the verifier, the redirect URI, the client and the resource of the first request.
 """
 
@@ -60,7 +60,7 @@ class Clock:
 
 @define
 class Texts:
-    """Texts that are new each time, and alike in every run."""
+    """A source of strings: new each time, and alike in every run."""
 
     made: list[str] = field(factory=list)
 
@@ -122,7 +122,7 @@ class Authority:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Its metadata."""
+        """The metadata."""
         found = {
             "issuer": self.issuer,
             "authorization_endpoint": f"{self.issuer}/authorize",
@@ -139,7 +139,7 @@ class Authority:
         return without_none(found)
 
     def urls(self) -> tuple[str, ...]:
-        """Where its metadata is."""
+        """Return the URLs of the metadata."""
         if self.places is not None:
             return self.places
         parts = urlsplit(self.issuer)
@@ -171,7 +171,7 @@ class Authority:
         return json_response(found, 201)
 
     def authorize(self, url: str) -> str:
-        """Where the browser is sent, after the user has agreed."""
+        """Return the URL that the browser is sent to, after the user has agreed."""
         given = parse_qs(urlsplit(url).query, keep_blank_values=True)
         assert all(len(texts) == 1 for texts in given.values()), given
         asked = {name: texts[0] for name, texts in given.items()}
@@ -282,7 +282,7 @@ class World:
         return_to: Where pages return to.
         fetched: The requests that were sent.
         visits: The pages that the user was shown.
-        redirects: What was preferred as the place to return to.
+        redirects: The preferred places to return to.
         called: The headers of the requests to the server.
     """
 
@@ -344,7 +344,7 @@ class World:
         return NOT_FOUND
 
     def visit(self, visit: Visit) -> str:
-        """Where the user is sent back to."""
+        """Return the URL that the user is sent back to."""
         self.visits.append(visit)
         if self.visitor is not None:
             return self.visitor(visit)
@@ -425,10 +425,10 @@ class World:
             else:
                 logins += 1
 
-    # ---- what was sent where ----
+    # ---- places of secrets -----
 
     def places_of(self, secret: str) -> set[str]:
-        """The URLs to which a text was sent, in any part of a request."""
+        """The URLs to which a secret was sent, in any part of a request."""
         found = set()
         for one in self.fetched:
             if secret in _everything_in(one):
@@ -443,7 +443,7 @@ class World:
 
 
 def _decodings(text: str) -> str:
-    """A text as it is, and without the encodings of URLs."""
+    """A string, and the same without the encodings of URLs."""
     return "\n".join((text, unquote_plus(text), unquote_plus(unquote_plus(text))))
 
 
