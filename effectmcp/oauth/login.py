@@ -49,6 +49,15 @@ __all__ = ["Login", "Redirect", "Refused", "Visit"]
 #: Seconds before it expires that a token is renewed.
 _EARLY = 10.0
 
+#: After these (RFC 6749, section 5.2), a refresh token is of no use. After any other error,
+#: such as `temporarily_unavailable`, it may be accepted later.
+_REFUSALS = frozenset(
+    {
+        *("invalid_request", "invalid_client", "invalid_grant", "unauthorized_client"),
+        *("unsupported_grant_type", "invalid_scope"),
+    }
+)
+
 
 @frozen(kw_only=True)
 class Refused:
@@ -266,8 +275,9 @@ class Login:
         try:
             renewed = yield from refresh_grant(asking, tokens.refresh)
         except OAuthError as exc:
-            self._keep(tokens=evolve(tokens, refresh=None))
-            self._forget_client(found, exc)
+            if exc.code in _REFUSALS:
+                self._keep(tokens=evolve(tokens, refresh=None))
+                self._forget_client(found, exc)
             return False
         self._keep(tokens=renewed)
         return True

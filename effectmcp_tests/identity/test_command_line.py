@@ -63,6 +63,22 @@ def test_expired_token_is_renewed_without_the_user(
     assert ann.user.kinds == [LOGIN]
 
 
+def test_refresh_token_outlives_a_failure_of_the_provider(
+    provider: Provider, plain_shop: Shop, ann: Desk
+) -> None:
+    provider.set(lifetime=1)
+    ann.run("call", plain_shop.url, "whoami")
+    kept = ann.kept["tokens"]["refresh"]
+    provider.set(fails=True)
+    # The server still accepts the token, as clocks may differ.
+    ann.fail("call", plain_shop.url, "whoami")
+    assert provider.counts()["/token"] >= 2
+    assert ann.kept["tokens"]["refresh"] == kept
+    provider.set(fails=False)
+    assert ann.run("call", plain_shop.url, "whoami") == "ann orders:read\n"
+    assert provider.counts()["refresh_token"] >= 1
+
+
 def test_tool_with_a_scope_makes_the_user_consent_again(
     provider: Provider, plain_shop: Shop, ann: Desk
 ) -> None:
