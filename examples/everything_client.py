@@ -135,7 +135,7 @@ class Robot:
     """A user who agrees to everything, and a browser that shows nothing."""
 
     async def redirect_uri(self, preferred: str | None) -> str:
-        """Return where the page is to return to; nobody waits there."""
+        """Return where the page is to return to; no server listens there."""
         return preferred or "http://127.0.0.1:47319/callback"
 
     async def visit(self, url: str, state: str) -> str:

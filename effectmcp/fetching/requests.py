@@ -17,10 +17,10 @@ __all__ = [
     "FetchError",
     "Fetched",
     "Fetching",
-    "form_of",
-    "json_of",
     "fetch_all",
     "fetch_all_async",
+    "form_of",
+    "json_of",
 ]
 
 T = TypeVar("T")

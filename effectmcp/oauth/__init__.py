@@ -1,4 +1,4 @@
-"""Log in to a server that wants it: OAuth 2.1, for clients.
+"""Log in to a server that requires it: OAuth 2.1, for clients.
 
     OverHttp(url, auth=OAuth(visitor=Browser()))       a user, in a browser
     OverHttp(url, auth=OAuth(grant=ClientCredentials(), registration=...))    a program
@@ -11,7 +11,7 @@
     tokens         tokens, and what is kept with them
     proofs         DPoP: tokens that only this client can use. No I/O
     stores         where tokens are kept: in memory, in files, in the system's keyring
-    browser        open the user's browser, and wait for what comes back
+    browser        open the user's browser, and wait for the answer
     session        play the flow on an event loop, once for all calls
 
 It needs `pip install effectmcp[client]`; DPoP and signed assertions need the extra `auth`,

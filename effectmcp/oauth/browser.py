@@ -1,6 +1,6 @@
 """Show the login page in the user's browser, and wait on a loopback port for the answer.
 
-(RFC 8252, section 7.3.) Only the answer to this login is taken: whoever else asks the port,
+(RFC 8252, section 7.3.) Only the answer to this login is taken: any other client of the port,
 such as a page of another origin, gets 404 and learns nothing. Nothing is redirected.
 """
 
@@ -105,7 +105,7 @@ class Browser:
         with anyio.move_on_after(self._timeout):
             await self._wait(listener, url, state, came)
         if not came:
-            raise OAuthError(f"nobody logged in within {self._timeout:g} s")
+            raise OAuthError(f"the user did not log in within {self._timeout:g} s")
         return came[0]
 
     async def _wait(
@@ -212,5 +212,5 @@ def _page(status: str, text: str) -> bytes:
     return (head + body).encode()
 
 
-_DONE: Final = _page("200 OK", "You can close this page, and go on in the terminal.")
-_UNKNOWN: Final = _page("404 Not Found", "There is nothing here.")
+_DONE: Final = _page("200 OK", "You can close this page, and return to the terminal.")
+_UNKNOWN: Final = _page("404 Not Found", "This page does not exist.")

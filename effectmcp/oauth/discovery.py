@@ -37,7 +37,7 @@ _MOST: Final = 20
 
 @frozen(kw_only=True)
 class Found:
-    """What is known of a server and its authorization server.
+    """A server and its authorization server, as they describe themselves.
 
     Attributes:
         resource: What tokens are for, exactly as the server writes it.
@@ -57,7 +57,7 @@ class Found:
         """Return the URL of an endpoint.
 
         Raises:
-            OAuthError: If there is none, or it is not https.
+            OAuthError: If it is missing, or is not https.
         """
         url = self.metadata.get(name)
         zone, parts = _read_url(url)
@@ -78,7 +78,7 @@ def discover(
 
     Args:
         url: The URL of the server.
-        challenge: How it refused a request; `None` if it said nothing.
+        challenge: How it refused a request; `None` if it sent no challenge.
         preferred: Authorization servers that the client knows already, the best first.
 
     Raises:
@@ -185,7 +185,7 @@ def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
 
 
 def scopes_of(value: JSON) -> tuple[str, ...] | None:
-    """Return the scopes in a list, or in a text with spaces; `None` if there are none."""
+    """Return the scopes in a list, or in a string with spaces; `None` without any."""
     listed = value.split() if isinstance(value, str) else value
     if not isinstance(listed, list):
         return None

@@ -3,7 +3,7 @@
 code_grant          a user logs in, in a browser (OAuth 2.1, with PKCE)
 refresh_grant       with the refresh token of an earlier login
 credentials_grant   a program, with its own secret or key (RFC 6749, section 4.4)
-assertion_grant     a program or a user that somebody vouches for (RFC 7523)
+assertion_grant     a program or a user with an assertion of a third party (RFC 7523)
 exchange            an ID token for such an assertion (RFC 8693)
 """
 
@@ -28,7 +28,7 @@ from .tokens import OAuthError, Tokens, printable
 
 __all__ = [
     "Asking",
-    "Flow",
+    "LoginFlow",
     "Redirect",
     "Visit",
     "assertion_grant",
@@ -70,7 +70,7 @@ class Visit:
 
 
 #: A generator of requests to servers and to the user.
-Flow: TypeAlias = Generator[Fetch | Redirect | Visit, Any, T]
+LoginFlow: TypeAlias = Generator[Fetch | Redirect | Visit, Any, T]
 
 
 @frozen(kw_only=True, eq=False)
@@ -111,11 +111,11 @@ def origin_of(url: str) -> str:
 
 def _token(
     asking: Asking, form: Mapping[str, str | None], refresh: str | None = None
-) -> Flow[Tokens]:
+) -> LoginFlow[Tokens]:
     """Ask the token endpoint.
 
     Raises:
-        OAuthError: If it gives no token.
+        OAuthError: If it returns no token.
     """
     found, url = asking.found, asking.found.endpoint("token_endpoint")
     for attempt in (1, 2):
@@ -177,7 +177,7 @@ def hear_nonce(
 # ---- a user -------------------------------------------------------------------------
 
 
-def code_grant(asking: Asking, redirect_uri: str) -> Flow[Tokens]:
+def code_grant(asking: Asking, redirect_uri: str) -> LoginFlow[Tokens]:
     """Have a user log in.
 
     Raises:
@@ -260,7 +260,7 @@ def _code_in(came: str, redirect_uri: str, state: str, found: Found) -> str:
     return fields["code"]
 
 
-def refresh_grant(asking: Asking, refresh: str) -> Flow[Tokens]:
+def refresh_grant(asking: Asking, refresh: str) -> LoginFlow[Tokens]:
     """Get a new token with a refresh token.
 
     Raises:
@@ -277,11 +277,11 @@ def refresh_grant(asking: Asking, refresh: str) -> Flow[Tokens]:
 # ---- a program ----------------------------------------------------------------------
 
 
-def credentials_grant(asking: Asking) -> Flow[Tokens]:
+def credentials_grant(asking: Asking) -> LoginFlow[Tokens]:
     """Get a token for the client itself.
 
     Raises:
-        OAuthError: If there is none.
+        OAuthError: If it returns no token.
     """
     form = {
         "grant_type": "client_credentials",
@@ -291,11 +291,11 @@ def credentials_grant(asking: Asking) -> Flow[Tokens]:
     return (yield from _token(asking, form))
 
 
-def assertion_grant(asking: Asking, assertion: str) -> Flow[Tokens]:
-    """Get a token for whom an assertion vouches.
+def assertion_grant(asking: Asking, assertion: str) -> LoginFlow[Tokens]:
+    """Get a token for the subject of an assertion.
 
     Raises:
-        OAuthError: If there is none.
+        OAuthError: If it returns no token.
     """
     form = {
         "grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
@@ -307,15 +307,15 @@ def assertion_grant(asking: Asking, assertion: str) -> Flow[Tokens]:
 
 
 def given(text: str | Callable[[], str]) -> str:
-    """Return a text, or what a function returns."""
+    """Return a string, or the result of a function that returns one."""
     return text if isinstance(text, str) else text()
 
 
-def exchange(asking: Asking, grant: IdentityAssertion) -> Flow[str]:
+def exchange(asking: Asking, grant: IdentityAssertion) -> LoginFlow[str]:
     """Return an assertion of the identity provider for the authorization server.
 
     Raises:
-        OAuthError: If it gives none.
+        OAuthError: If it returns no assertion.
     """
     url = grant.token_endpoint
     response: Fetched = yield Fetch(
@@ -352,11 +352,11 @@ _ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 
 def granted(
     asking: Asking, grant: WorkloadAssertion | IdentityAssertion
-) -> Flow[Tokens]:
+) -> LoginFlow[Tokens]:
     """Get a token with an assertion, of a platform or of an identity provider.
 
     Raises:
-        OAuthError: If there is none.
+        OAuthError: If it returns no token.
     """
     if isinstance(grant, IdentityAssertion):
         assertion = yield from exchange(asking, grant)

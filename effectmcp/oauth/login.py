@@ -2,7 +2,7 @@
 
     login = Login(OAuth(...), url)
     headers = login.sign("POST")                     for each request
-    refusal = login.read(status, headers)            of each response; None: it is no refusal
+    refusal = login.read(status, headers)            of each response; None: no refusal
     flow = login.recover(refusal)                    yields Fetch, Redirect and Visit
 
 After a flow has ended, the same request is sent again, with new headers. Which flow it is:
@@ -12,7 +12,7 @@ After a flow has ended, the same request is sent again, with new headers. Which 
     401, a nonce is wanted        nothing: the next proof has it
     401, with a refresh token     refresh, once for a request; if that fails, log in
     401                           log in
-    403 insufficient_scope        log in, for the scopes so far and those that are missing
+    403 insufficient_scope        log in, for the scopes so far and the missing scopes
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..protocol.authorization import INSUFFICIENT_SCOPE, Challenge, read_challen
 from .discovery import Found, discover, scopes_of
 from .grants import (
     Asking,
-    Flow,
+    LoginFlow,
     Redirect,
     Visit,
     code_grant,
@@ -47,7 +47,7 @@ from .registration import Registration, chosen, register
 from .settings import ClientCredentials, CodeGrant, OAuth
 from .tokens import Kept, OAuthError, Tokens, printable
 
-__all__ = ["Login", "Redirect", "Refused", "Visit"]
+__all__ = ["Login", "Redirect", "LoginNeeded", "Visit"]
 
 #: Seconds before it expires that a token is renewed.
 _EARLY: Final = 10.0
@@ -68,14 +68,14 @@ _REFUSALS = frozenset(
 
 
 @frozen(kw_only=True)
-class Refused:
-    """How a server refused a request.
+class LoginNeeded:
+    """The refusal of a request by a server.
 
     Attributes:
         status: The status.
         challenge: What it wants; `None` if it did not say.
         scopes: The scopes that it wants; `None` if it did not say.
-        wants_nonce: Whether it only wants a nonce in the proof.
+        wants_nonce: Whether it only requires a nonce in the proof.
     """
 
     status: int
@@ -147,7 +147,7 @@ class Login:
             and self._clock() >= tokens.expires - _EARLY
         )
 
-    def read(self, status: int, headers: Mapping[str, str]) -> Refused | None:
+    def read(self, status: int, headers: Mapping[str, str]) -> LoginNeeded | None:
         """Return how a response refuses a request; `None` if it does not.
 
         Args:
@@ -161,7 +161,7 @@ class Login:
         ours = [one for one in given if one.scheme in ("bearer", "dpop")]
         if given and not ours:
             return None  # it wants something else, such as a password
-        # One that names the metadata says more.
+        # A challenge that names the metadata has more in it.
         ours.sort(key=lambda one: "resource_metadata" not in one.parameters)
         found = ours[0] if ours else None
         error = None if found is None else found.parameters.get("error")
@@ -169,7 +169,7 @@ class Login:
             return None
         scope = None if found is None else found.parameters.get("scope")
         tokens = self.kept.tokens
-        return Refused(
+        return LoginNeeded(
             status=status,
             challenge=found,
             scopes=scopes_of(scope),
@@ -181,7 +181,9 @@ class Login:
 
     # ---- logging in ----
 
-    def recover(self, refused: Refused, *, is_first: bool = True) -> Flow[None]:
+    def recover(
+        self, refused: LoginNeeded, *, is_first: bool = True
+    ) -> LoginFlow[None]:
         """Do what a refusal asks for; then the request is sent again.
 
         Args:
@@ -210,7 +212,7 @@ class Login:
         scopes = self._scopes(found, refused, tokens)
         self._keep(tokens=(yield from self._log_in(found, scopes, tokens)))
 
-    def renew(self) -> Flow[None]:
+    def renew(self) -> LoginFlow[None]:
         """Renew a token that has expired; if that fails, the server will refuse it."""
         tokens = self.kept.tokens
         if tokens is None:
@@ -234,7 +236,7 @@ class Login:
         self.kept = evolve(self.kept, **changes)
 
     def _scopes(
-        self, found: Found, refused: Refused, tokens: Tokens | None
+        self, found: Found, refused: LoginNeeded, tokens: Tokens | None
     ) -> tuple[str, ...]:
         """Return what to ask for (2026-07-28, Scope Selection Strategy, Step-Up)."""
         needed = refused.scopes
@@ -285,7 +287,7 @@ class Login:
     def _chosen(self, found: Found) -> Registration | None:
         return chosen(self._settings, found.issuer, found.metadata, self.kept.clients)
 
-    def _refresh(self, found: Found, tokens: Tokens) -> Flow[bool]:
+    def _refresh(self, found: Found, tokens: Tokens) -> LoginFlow[bool]:
         """Return whether a refresh token got a new token."""
         registration = self._chosen(found)
         if tokens.refresh is None or registration is None:
@@ -310,7 +312,7 @@ class Login:
 
     def _log_in(
         self, found: Found, scopes: tuple[str, ...], tokens: Tokens | None
-    ) -> Flow[Tokens]:
+    ) -> LoginFlow[Tokens]:
         grant, registration = self._settings.grant, self._chosen(found)
         proof_key = self._proof_key(found, tokens)
         if isinstance(grant, CodeGrant):

@@ -96,7 +96,7 @@ def assertion(key: str, algorithm: str, claims: Mapping[str, Any]) -> str:
     Args:
         key: The private key, in PEM.
         algorithm: How to sign.
-        claims: What is signed.
+        claims: The claims to sign.
 
     Raises:
         OAuthError: If the key cannot sign.

@@ -57,7 +57,7 @@ class Registration:
         client_secret: Its secret; `None` for a client that can keep none.
         private_key: Its private key in PEM, to sign assertions with instead.
         algorithm: How it signs.
-        issuer: The authorization server that this is for. `None`: whichever the server
+        issuer: The authorization server that this is for. `None`: any that the server
             names; a hostile server could name its own, and learn the secret.
         method: How it proves who it is; by default what it has, and the server supports.
         redirect_uri: Where the browser returns to; `None` for wherever this client waits.
@@ -97,7 +97,7 @@ class Registration:
             if one in able and one in offered:
                 return one
         raise OAuthError(
-            "the authorization server wants the client to prove who it is by"
+            "the authorization server requires the client to prove who it is by"
             f" {printable(offered)}, and it can only by {', '.join(sorted(able))}"
         )
 
@@ -266,7 +266,7 @@ _METHOD: Final = "token_endpoint_auth_method"
 
 
 def read_json(response: Fetched) -> dict[str, JSON]:
-    """Return the JSON object in a response; an empty one, if there is none."""
+    """Return the JSON object in a response; an empty object without one."""
     try:
         found = json.loads(response.body)
     except (ValueError, RecursionError):

@@ -110,7 +110,7 @@ def _scopes(scopes: Collection[str]) -> tuple[str, ...]:
 
 @frozen(kw_only=True, eq=False)
 class OAuth:
-    """Who the client is, and how it gets tokens.
+    """The identity of a client, and its way to tokens.
 
     Attributes:
         grant: How: a user logs in (`CodeGrant`), or a program proves who it is.
@@ -119,7 +119,7 @@ class OAuth:
         metadata_url: The URL of the document that describes the client, for authorization
             servers that support it.
         client_name: The name that users see when they are asked.
-        scopes: Scopes to ask for beside those that the server needs.
+        scopes: Scopes to ask for beside the scopes that the server needs.
         proofs: Whether tokens are bound to a key of this client (DPoP): `"wanted"`, if
             the server asks for it; `"always"`; or `"never"`.
         store: Where tokens are kept.

@@ -1,6 +1,6 @@
-"""Where tokens are kept: in memory, in files, in the system's keyring.
+"""Keep tokens: in memory, in files, in the system's keyring.
 
-A store keeps one text for each server. Whoever can read it can act as the user, so files
+A store keeps one string for each server. A process that can read it can act as the user, so files
 are for their owner alone.
 """
 
@@ -32,7 +32,7 @@ class TokenStore(Protocol):
         """Return what is kept for a server; `None` for nothing."""
 
     def save(self, server: str, text: str | None) -> None:
-        """Keep a text for a server, or nothing."""
+        """Keep a string for a server, or nothing."""
 
     def try_lock(self, server: str) -> bool:
         """Return whether this process may log in now; then it calls `unlock`."""
@@ -53,7 +53,7 @@ class MemoryTokens:
         return self._kept.get(server)
 
     def save(self, server: str, text: str | None) -> None:
-        """Keep a text for a server, or nothing."""
+        """Keep a string for a server, or nothing."""
         if text is None:
             self._kept.pop(server, None)
         else:
@@ -117,7 +117,7 @@ class FileTokens:
             raise UsageError(f"the tokens in {place} cannot be read: {exc}") from None
 
     def save(self, server: str, text: str | None) -> None:
-        """Keep a text for a server, or nothing; a crash leaves the old text or the new.
+        """Keep a string for a server, or nothing; a crash leaves the old text or the new.
 
         Raises:
             UsageError: If the file cannot be written.
@@ -214,7 +214,7 @@ class KeyringTokens:
         return text
 
     def save(self, server: str, text: str | None) -> None:
-        """Keep a text for a server, or nothing.
+        """Keep a string for a server, or nothing.
 
         Raises:
             UsageError: If the system has no keyring, or it is locked.

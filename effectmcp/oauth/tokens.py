@@ -177,7 +177,7 @@ def _seconds(value: object, longest: float = _LONGEST) -> float | None:
 
 @frozen(kw_only=True)
 class Kept:
-    """What a store keeps for one server.
+    """The content of a store for one server.
 
     Attributes:
         tokens: The tokens; `None` for none.
