@@ -31,9 +31,9 @@ from ..fetching.zones import Zone, zone_of_url
 from ..protocol.authorization import INSUFFICIENT_SCOPE, Challenge, read_challenges
 from .discovery import Found, discover, scopes_of
 from .grants import (
-    Asking,
     LoginFlow,
     Redirect,
+    TokenClient,
     Visit,
     code_grant,
     credentials_grant,
@@ -47,7 +47,7 @@ from .registration import Registration, chosen, register
 from .settings import ClientCredentials, CodeGrant, OAuth
 from .tokens import Kept, OAuthError, Tokens, printable
 
-__all__ = ["Login", "Redirect", "LoginNeeded", "Visit"]
+__all__ = ["Login", "Redirect", "AuthRefusal", "Visit"]
 
 #: Seconds before it expires that a token is renewed.
 _EARLY: Final = 10.0
@@ -68,7 +68,7 @@ _REFUSALS = frozenset(
 
 
 @frozen(kw_only=True)
-class LoginNeeded:
+class AuthRefusal:
     """The refusal of a request by a server.
 
     Attributes:
@@ -147,7 +147,7 @@ class Login:
             and self._clock() >= tokens.expires - _EARLY
         )
 
-    def read(self, status: int, headers: Mapping[str, str]) -> LoginNeeded | None:
+    def read(self, status: int, headers: Mapping[str, str]) -> AuthRefusal | None:
         """Return how a response refuses a request; `None` if it does not.
 
         Args:
@@ -169,7 +169,7 @@ class Login:
             return None
         scope = None if found is None else found.parameters.get("scope")
         tokens = self.kept.tokens
-        return LoginNeeded(
+        return AuthRefusal(
             status=status,
             challenge=found,
             scopes=scopes_of(scope),
@@ -182,7 +182,7 @@ class Login:
     # ---- logging in ----
 
     def recover(
-        self, refused: LoginNeeded, *, is_first: bool = True
+        self, refused: AuthRefusal, *, is_first: bool = True
     ) -> LoginFlow[None]:
         """Do what a refusal asks for; then the request is sent again.
 
@@ -236,7 +236,7 @@ class Login:
         self.kept = evolve(self.kept, **changes)
 
     def _scopes(
-        self, found: Found, refused: LoginNeeded, tokens: Tokens | None
+        self, found: Found, refused: AuthRefusal, tokens: Tokens | None
     ) -> tuple[str, ...]:
         """Return what to ask for (2026-07-28, Scope Selection Strategy, Step-Up)."""
         needed = refused.scopes
@@ -272,8 +272,8 @@ class Login:
         registration: Registration,
         scopes: tuple[str, ...],
         proof_key: Mapping[str, Any] | None,
-    ) -> Asking:
-        return Asking(
+    ) -> TokenClient:
+        return TokenClient(
             found=found,
             near=self._url,
             registration=registration,

@@ -17,7 +17,7 @@ from ..errors import EffectMCPError
 from ..fetching.requests import Fetch, FetchError
 from ..fetching.sending import Sender
 from .grants import LoginFlow, Redirect
-from .login import Login, LoginNeeded
+from .login import AuthRefusal, Login
 from .settings import OAuth
 from .stores import TokenStore
 from .tokens import Kept, OAuthError
@@ -109,7 +109,7 @@ class LoginSession:
                         await self._alone(self._login.renew())
         return Signed(self._login.sign(method), self._version, self._failures)
 
-    def read(self, status: int, headers: Mapping[str, str]) -> LoginNeeded | None:
+    def read(self, status: int, headers: Mapping[str, str]) -> AuthRefusal | None:
         """Return how a response refuses a request; `None` if it does not."""
         return self._login.read(status, headers)
 
@@ -118,7 +118,7 @@ class LoginSession:
         """The number of logins that one request may lead to."""
         return self._settings.attempts
 
-    async def recover(self, refused: LoginNeeded, signed: Signed, number: int) -> None:
+    async def recover(self, refused: AuthRefusal, signed: Signed, number: int) -> None:
         """Log in, unless another call has done it meanwhile.
 
         Args:

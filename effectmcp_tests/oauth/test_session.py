@@ -27,7 +27,7 @@ from effectmcp.oauth import (
     OAuthError,
 )
 from effectmcp.oauth.grants import Visit
-from effectmcp.oauth.login import LoginNeeded
+from effectmcp.oauth.login import AuthRefusal
 from effectmcp.oauth.session import LoginSession, Signed
 from effectmcp.oauth.tokens import Kept, Tokens
 
@@ -113,7 +113,7 @@ async def call(world: World, session: LoginSession) -> Reply:
         logins += 1
 
 
-REFUSED = LoginNeeded(status=401)
+REFUSED = AuthRefusal(status=401)
 
 
 # ---- many calls ---------------------------------------------------------------------

@@ -20,7 +20,7 @@ from effectmcp.auth.signatures import is_signed, public_key, read_jwt, thumbprin
 from effectmcp.fetching.requests import Fetch, Fetched, FetchError
 from effectmcp.oauth import Login, OAuth, Registration
 from effectmcp.oauth.grants import LoginFlow, Redirect, Visit
-from effectmcp.oauth.login import LoginNeeded
+from effectmcp.oauth.login import AuthRefusal
 
 URL = "https://shop.example/mcp"
 ISSUER = "https://login.example"
@@ -464,14 +464,14 @@ def login_at(world: World, clock: Clock | None = None, **options: Any) -> Login:
 
 def refusal(
     status: int = 401, *, scopes: Iterable[str] = (), **parameters: str
-) -> LoginNeeded:
+) -> AuthRefusal:
     """A refusal by a server."""
     from effectmcp.protocol.authorization import Challenge
 
     given = {**parameters}
     if scopes:
         given["scope"] = " ".join(scopes)
-    return LoginNeeded(
+    return AuthRefusal(
         status=status,
         challenge=Challenge("bearer", given) if given else None,
         scopes=tuple(scopes) or None,
