@@ -13,7 +13,7 @@ from attrs import define
 
 from ..errors import UsageError
 from ..fetching.requests import FetchError
-from ..oauth.login import Refused
+from ..oauth.login import AuthRefusal
 from ..oauth.session import LoginSession, Signed
 from ..oauth.settings import OAuth
 from ..oauth.tokens import OAuthError, printable
@@ -223,7 +223,7 @@ class OverHttp:
             return await login.sign(method)
 
     async def _log_in(
-        self, login: LoginSession, refused: Refused, signed: Signed, number: int
+        self, login: LoginSession, refused: AuthRefusal, signed: Signed, number: int
     ) -> None:
         with paused(), _reported():
             await login.recover(refused, signed, number)

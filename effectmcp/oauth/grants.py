@@ -27,8 +27,8 @@ from .settings import IdentityAssertion, WorkloadAssertion
 from .tokens import OAuthError, Tokens, printable
 
 __all__ = [
-    "Asking",
-    "Flow",
+    "TokenClient",
+    "LoginFlow",
     "Redirect",
     "Visit",
     "assertion_grant",
@@ -70,11 +70,11 @@ class Visit:
 
 
 #: A generator of requests to servers and to the user.
-Flow: TypeAlias = Generator[Fetch | Redirect | Visit, Any, T]
+LoginFlow: TypeAlias = Generator[Fetch | Redirect | Visit, Any, T]
 
 
 @frozen(kw_only=True, eq=False)
-class Asking:
+class TokenClient:
     """One client at one authorization server.
 
     Attributes:
@@ -110,8 +110,8 @@ def origin_of(url: str) -> str:
 
 
 def _token(
-    asking: Asking, form: Mapping[str, str | None], refresh: str | None = None
-) -> Flow[Tokens]:
+    asking: TokenClient, form: Mapping[str, str | None], refresh: str | None = None
+) -> LoginFlow[Tokens]:
     """Ask the token endpoint.
 
     Raises:
@@ -177,7 +177,7 @@ def hear_nonce(
 # ---- a user -------------------------------------------------------------------------
 
 
-def code_grant(asking: Asking, redirect_uri: str) -> Flow[Tokens]:
+def code_grant(asking: TokenClient, redirect_uri: str) -> LoginFlow[Tokens]:
     """Have a user log in.
 
     Raises:
@@ -260,7 +260,7 @@ def _code_in(came: str, redirect_uri: str, state: str, found: Found) -> str:
     return fields["code"]
 
 
-def refresh_grant(asking: Asking, refresh: str) -> Flow[Tokens]:
+def refresh_grant(asking: TokenClient, refresh: str) -> LoginFlow[Tokens]:
     """Get a new token with a refresh token.
 
     Raises:
@@ -277,7 +277,7 @@ def refresh_grant(asking: Asking, refresh: str) -> Flow[Tokens]:
 # ---- a program ----------------------------------------------------------------------
 
 
-def credentials_grant(asking: Asking) -> Flow[Tokens]:
+def credentials_grant(asking: TokenClient) -> LoginFlow[Tokens]:
     """Get a token for the client itself.
 
     Raises:
@@ -291,7 +291,7 @@ def credentials_grant(asking: Asking) -> Flow[Tokens]:
     return (yield from _token(asking, form))
 
 
-def assertion_grant(asking: Asking, assertion: str) -> Flow[Tokens]:
+def assertion_grant(asking: TokenClient, assertion: str) -> LoginFlow[Tokens]:
     """Get a token for whom an assertion vouches.
 
     Raises:
@@ -311,7 +311,7 @@ def given(text: str | Callable[[], str]) -> str:
     return text if isinstance(text, str) else text()
 
 
-def exchange(asking: Asking, grant: IdentityAssertion) -> Flow[str]:
+def exchange(asking: TokenClient, grant: IdentityAssertion) -> LoginFlow[str]:
     """Return an assertion of the identity provider for the authorization server.
 
     Raises:
@@ -351,8 +351,8 @@ _ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 
 
 def granted(
-    asking: Asking, grant: WorkloadAssertion | IdentityAssertion
-) -> Flow[Tokens]:
+    asking: TokenClient, grant: WorkloadAssertion | IdentityAssertion
+) -> LoginFlow[Tokens]:
     """Get a token with an assertion, of a platform or of an identity provider.
 
     Raises:

@@ -31,9 +31,9 @@ from ..fetching.zones import Zone, zone_of_url
 from ..protocol.authorization import INSUFFICIENT_SCOPE, Challenge, read_challenges
 from .discovery import Found, discover, scopes_of
 from .grants import (
-    Asking,
-    Flow,
+    LoginFlow,
     Redirect,
+    TokenClient,
     Visit,
     code_grant,
     credentials_grant,
@@ -47,7 +47,7 @@ from .registration import Registration, chosen, register
 from .settings import ClientCredentials, CodeGrant, OAuth
 from .tokens import Kept, OAuthError, Tokens, printable
 
-__all__ = ["Login", "Redirect", "Refused", "Visit"]
+__all__ = ["Login", "Redirect", "AuthRefusal", "Visit"]
 
 #: Seconds before it expires that a token is renewed.
 _EARLY: Final = 10.0
@@ -59,7 +59,7 @@ _FINAL: Final = frozenset({_UNKNOWN, "invalid_grant", "unauthorized_client"})
 
 
 @frozen(kw_only=True)
-class Refused:
+class AuthRefusal:
     """How a server refused a request.
 
     Attributes:
@@ -138,7 +138,7 @@ class Login:
             and self._clock() >= tokens.expires - _EARLY
         )
 
-    def read(self, status: int, headers: Mapping[str, str]) -> Refused | None:
+    def read(self, status: int, headers: Mapping[str, str]) -> AuthRefusal | None:
         """Return how a response refuses a request; `None` if it does not.
 
         Args:
@@ -160,7 +160,7 @@ class Login:
             return None
         scope = None if found is None else found.parameters.get("scope")
         tokens = self.kept.tokens
-        return Refused(
+        return AuthRefusal(
             status=status,
             challenge=found,
             scopes=scopes_of(scope),
@@ -172,7 +172,9 @@ class Login:
 
     # ---- logging in ----
 
-    def recover(self, refused: Refused, *, is_first: bool = True) -> Flow[None]:
+    def recover(
+        self, refused: AuthRefusal, *, is_first: bool = True
+    ) -> LoginFlow[None]:
         """Do what a refusal asks for; then the request is sent again.
 
         Args:
@@ -201,7 +203,7 @@ class Login:
         scopes = self._scopes(found, refused, tokens)
         self._keep(tokens=(yield from self._log_in(found, scopes, tokens)))
 
-    def renew(self) -> Flow[None]:
+    def renew(self) -> LoginFlow[None]:
         """Renew a token that has expired; if that fails, the server will refuse it."""
         tokens = self.kept.tokens
         if tokens is None:
@@ -225,7 +227,7 @@ class Login:
         self.kept = evolve(self.kept, **changes)
 
     def _scopes(
-        self, found: Found, refused: Refused, tokens: Tokens | None
+        self, found: Found, refused: AuthRefusal, tokens: Tokens | None
     ) -> tuple[str, ...]:
         """Return what to ask for (2026-07-28, Scope Selection Strategy, Step-Up)."""
         needed = refused.scopes
@@ -261,8 +263,8 @@ class Login:
         registration: Registration,
         scopes: tuple[str, ...],
         proof_key: Mapping[str, Any] | None,
-    ) -> Asking:
-        return Asking(
+    ) -> TokenClient:
+        return TokenClient(
             found=found,
             near=self._url,
             registration=registration,
@@ -276,7 +278,7 @@ class Login:
     def _chosen(self, found: Found) -> Registration | None:
         return chosen(self._settings, found.issuer, found.metadata, self.kept.clients)
 
-    def _refresh(self, found: Found, tokens: Tokens) -> Flow[bool]:
+    def _refresh(self, found: Found, tokens: Tokens) -> LoginFlow[bool]:
         """Return whether a refresh token got a new token."""
         registration = self._chosen(found)
         if tokens.refresh is None or registration is None:
@@ -301,7 +303,7 @@ class Login:
 
     def _log_in(
         self, found: Found, scopes: tuple[str, ...], tokens: Tokens | None
-    ) -> Flow[Tokens]:
+    ) -> LoginFlow[Tokens]:
         grant, registration = self._settings.grant, self._chosen(found)
         proof_key = self._proof_key(found, tokens)
         if isinstance(grant, CodeGrant):

@@ -16,8 +16,8 @@ from attrs import define, field, frozen
 from ..errors import EffectMCPError
 from ..fetching.requests import Fetch, FetchError
 from ..fetching.sending import Sender
-from .grants import Flow, Redirect
-from .login import Login, Refused
+from .grants import LoginFlow, Redirect
+from .login import AuthRefusal, Login
 from .settings import OAuth
 from .stores import TokenStore
 from .tokens import Kept, OAuthError
@@ -109,7 +109,7 @@ class LoginSession:
                         await self._alone(self._login.renew())
         return Signed(self._login.sign(method), self._version, self._failures)
 
-    def read(self, status: int, headers: Mapping[str, str]) -> Refused | None:
+    def read(self, status: int, headers: Mapping[str, str]) -> AuthRefusal | None:
         """Return how a response refuses a request; `None` if it does not."""
         return self._login.read(status, headers)
 
@@ -118,7 +118,7 @@ class LoginSession:
         """How often one request may lead to a login."""
         return self._settings.attempts
 
-    async def recover(self, refused: Refused, signed: Signed, number: int) -> None:
+    async def recover(self, refused: AuthRefusal, signed: Signed, number: int) -> None:
         """Log in, unless another call has done it meanwhile.
 
         Args:
@@ -143,7 +143,7 @@ class LoginSession:
                 self._error = exc
                 raise
 
-    async def _alone(self, flow: Flow[None]) -> None:
+    async def _alone(self, flow: LoginFlow[None]) -> None:
         """Play a flow while no other process does; take the tokens of one that has."""
         store, before = self._settings.store, self._login.kept.tokens
         claim = _Claim(store, self._url)
@@ -171,7 +171,7 @@ class LoginSession:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(store.unlock, self._url)
 
-    async def _play(self, flow: Flow[None]) -> None:
+    async def _play(self, flow: LoginFlow[None]) -> None:
         visitor, is_open = self._settings.visitor, False
         answer: Any = None
         try:

@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 from effectmcp.fetching.requests import Fetched
 from effectmcp.oauth import OAuthError
 from effectmcp.oauth.discovery import Found
-from effectmcp.oauth.grants import Asking, Visit, code_grant, origin_of, refresh_grant
+from effectmcp.oauth.grants import (
+    TokenClient,
+    Visit,
+    code_grant,
+    origin_of,
+    refresh_grant,
+)
 from effectmcp.oauth.proofs import new_key
 from effectmcp.oauth.tokens import Tokens
 
@@ -36,7 +42,7 @@ from .world import (
 TOKEN = f"{ISSUER}/token"
 
 
-def asking_of(world: World, **changes: Any) -> Asking:
+def asking_of(world: World, **changes: Any) -> TokenClient:
     """A client at the first authorization server."""
     authority = world.authorities[0]
     authority.secrets.setdefault("given", "")
@@ -53,7 +59,7 @@ def asking_of(world: World, **changes: Any) -> Asking:
         "new_text": Texts(),
         **changes,
     }
-    return Asking(**fields)
+    return TokenClient(**fields)
 
 
 def log_in(world: World, **changes: Any) -> Tokens:

@@ -27,7 +27,7 @@ from effectmcp.oauth import (
     OAuthError,
 )
 from effectmcp.oauth.grants import Visit
-from effectmcp.oauth.login import Refused
+from effectmcp.oauth.login import AuthRefusal
 from effectmcp.oauth.session import LoginSession, Signed
 from effectmcp.oauth.tokens import Kept, Tokens
 
@@ -113,7 +113,7 @@ async def call(world: World, session: LoginSession) -> Reply:
         logins += 1
 
 
-REFUSED = Refused(status=401)
+REFUSED = AuthRefusal(status=401)
 
 
 # ---- many calls ---------------------------------------------------------------------
@@ -132,7 +132,7 @@ async def test_fifty_calls_log_in_once() -> None:
         for _ in range(50):
             group.start_soon(one)
     assert replies == [Reply(200, 1)] * 50
-    assert len(world.visits) == 1
+    assert len(world.visits) == len(world.forms()) == 1
     assert user.events == ["open", "close"]
 
 
@@ -198,7 +198,7 @@ async def test_calls_that_were_refused_before_a_login_use_its_token() -> None:
     early = await session.sign("POST")
     await call(world, session)
     await session.recover(REFUSED, early, 0)
-    assert len(world.visits) == 1
+    assert len(world.visits) == len(world.forms()) == 1
 
 
 # ---- many processes -----------------------------------------------------------------

@@ -19,8 +19,8 @@ from attrs import define, field
 from effectmcp.auth.signatures import is_signed, public_key, read_jwt, thumbprint
 from effectmcp.fetching.requests import Fetch, Fetched, FetchError
 from effectmcp.oauth import Login, OAuth, Registration
-from effectmcp.oauth.grants import Flow, Redirect, Visit
-from effectmcp.oauth.login import Refused
+from effectmcp.oauth.grants import LoginFlow, Redirect, Visit
+from effectmcp.oauth.login import AuthRefusal
 
 URL = "https://shop.example/mcp"
 ISSUER = "https://login.example"
@@ -355,7 +355,7 @@ class World:
                 return authority.authorize(visit.url)
         raise AssertionError(f"no authorization server has the page {page}")
 
-    def drive(self, flow: Flow[Any]) -> Any:
+    def drive(self, flow: LoginFlow[Any]) -> Any:
         """Play a generator of requests to its end; return its result."""
         answer: Any = None
         try:
@@ -464,14 +464,14 @@ def login_at(world: World, clock: Clock | None = None, **options: Any) -> Login:
 
 def refusal(
     status: int = 401, *, scopes: Iterable[str] = (), **parameters: str
-) -> Refused:
+) -> AuthRefusal:
     """A refusal by a server."""
     from effectmcp.protocol.authorization import Challenge
 
     given = {**parameters}
     if scopes:
         given["scope"] = " ".join(scopes)
-    return Refused(
+    return AuthRefusal(
         status=status,
         challenge=Challenge("bearer", given) if given else None,
         scopes=tuple(scopes) or None,
