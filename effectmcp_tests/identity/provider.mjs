@@ -25,6 +25,8 @@ const SCOPES = ["orders:read", "orders:write"];
 // Of access tokens. Tests change them.
 let lifetime = 3600;
 let algorithm = "ES256";
+// Whether it gives no tokens for now.
+let fails = false;
 
 let keys = [];
 let adapter = memory.createMemoryAdapter();
@@ -115,7 +117,8 @@ function newProvider(issuer) {
 
 const server = createServer((request, response) => {
   count(request.url.split("?")[0]);
-  handle(request, response);
+  if (fails && request.url === "/token") response.writeHead(503).end();
+  else handle(request, response);
 });
 server.listen(0, "127.0.0.1");
 await once(server, "listening");
@@ -143,6 +146,7 @@ const requests = {
   set(wanted) {
     lifetime = wanted.lifetime ?? lifetime;
     algorithm = wanted.algorithm ?? algorithm;
+    fails = wanted.fails ?? fails;
     return null;
   },
 };

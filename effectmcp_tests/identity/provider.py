@@ -73,7 +73,12 @@ class Provider:
             return json.loads(_line(self._process, self._log))
 
     def set(self, **wanted: Any) -> None:
-        """Change the `lifetime` of access tokens, or the `algorithm` of signatures."""
+        """Change settings.
+
+        Args:
+            wanted: The `lifetime` of access tokens in seconds; the `algorithm` of their
+                signatures; whether the token endpoint `fails`.
+        """
         self._do("set", **wanted)
 
     def rotate(self, *, keeps: bool = True) -> None:

@@ -34,7 +34,6 @@ def test_call_logs_in_once_in_a_browser(
         assert "orders:write" not in consent.text
         assert "You can close this page" in end.text
         assert ann.run("call", served.url, "whoami") == "ann orders:read\n"
-        assert "whoami" in ann.run("list", served.url)
     assert len(ann.user.seen) == 1
     counts = provider.counts()
     assert counts["registration"] == counts["authorization_code"] == 1
@@ -62,6 +61,22 @@ def test_expired_token_is_renewed_without_the_user(
     assert counts["refresh_token"] >= 1
     assert not counts["invalid_grant"]
     assert ann.user.kinds == [LOGIN]
+
+
+def test_refresh_token_outlives_a_failure_of_the_provider(
+    provider: Provider, plain_shop: Shop, ann: Desk
+) -> None:
+    provider.set(lifetime=1)
+    ann.run("call", plain_shop.url, "whoami")
+    kept = ann.kept["tokens"]["refresh"]
+    provider.set(fails=True)
+    # The server still accepts the token, as clocks may differ.
+    ann.fail("call", plain_shop.url, "whoami")
+    assert provider.counts()["/token"] >= 2
+    assert ann.kept["tokens"]["refresh"] == kept
+    provider.set(fails=False)
+    assert ann.run("call", plain_shop.url, "whoami") == "ann orders:read\n"
+    assert provider.counts()["refresh_token"] >= 1
 
 
 def test_tool_with_a_scope_makes_the_user_consent_again(
@@ -126,5 +141,6 @@ def test_program_logs_in_with_its_secret(
     for _ in range(2):
         found = ann.run("call", plain_shop.url, "whoami", *options)
         assert found == "robot orders:read\n"
+    assert "whoami" in ann.run("list", plain_shop.url, *options)
     assert provider.counts()["client_credentials"] == 1
     assert not ann.user.seen

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,8 @@ from typing import Any, Final
 import pytest
 from attrs import frozen
 
+from .. import npm
+from ..conformance.task_peers import peers as task_peers
 from .chromium import User
 from .provider import PATIENCE, Packages, Provider, limited
 from .shops import Shop, shop
@@ -53,29 +56,33 @@ class Peer:
         return self.do("call", tool=tool, arguments=arguments)
 
 
+@pytest.fixture(scope="session")
+def first_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of the first version of the TypeScript SDK."""
+    cache = os.environ.get("EFFECTMCP_CONFORMANCE_CACHE")
+    place = Path(cache) if cache else tmp_path_factory.mktemp("cache")
+    return npm.install(place.resolve(), task_peers.HERE) / "node_modules"
+
+
 @contextmanager
 def peer(
-    sdk: str, packages: Packages, url: str, user: User, log: Path, **setup: bool
+    program: Sequence[str | Path], url: str, user: User, log: Path, **setup: bool
 ) -> Iterator[Peer]:
     """Run a client.
 
     Args:
-        sdk: Its SDK.
-        packages: The packages of npm.
+        program: Its command.
         url: The URL of the server.
         user: Who logs in.
         log: A file for its log.
-        setup: Whether it speaks `legacy` revisions only, and whether it sends `proofs`.
+        setup: Whether it speaks `legacy` revisions only, whether it sends `proofs`, and
+            whether its SDK is of the `first` version.
     """
-    settings = json.dumps({"legacy": False, "proofs": False, **setup})
-    programs: dict[str, list[str | Path]] = {
-        "python": [sys.executable, HERE / "python_client.py"],
-        "typescript": [packages.node, HERE / "typescript_client.mjs", packages.modules],
-    }
+    settings = json.dumps({"first": False, "legacy": False, "proofs": False, **setup})
     with (
         log.open("w", encoding="utf-8") as errors,
         subprocess.Popen(
-            [*programs[sdk], settings, url],
+            [*program, settings, url],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -90,18 +97,38 @@ def peer(
     assert process.returncode == 0, log.read_text("utf-8")
 
 
-@pytest.mark.parametrize("legacy", [False, True], ids=["2026-07-28", "2025-11-25"])
-@pytest.mark.parametrize("sdk", ["python", "typescript"])
+def typescript(packages: Packages) -> list[str | Path]:
+    """Return the command of the client on the TypeScript SDK."""
+    return [packages.node, HERE / "typescript_client.mjs", packages.modules]
+
+
+@pytest.mark.parametrize(
+    ("sdk", "revision"),
+    [
+        ("python", "2026-07-28"),
+        ("python", "2025-11-25"),
+        ("typescript", "2026-07-28"),
+        ("typescript", "2025-11-25"),
+        ("first-typescript", "2025-11-25"),
+    ],
+)
 def test_client_of_an_sdk_logs_in(
     packages: Packages,
+    first_modules: Path,
     plain_shop: Shop,
     user: User,
     tmp_path: Path,
     sdk: str,
-    legacy: bool,
+    revision: str,
 ) -> None:
+    programs: dict[str, list[str | Path]] = {
+        "python": [sys.executable, HERE / "python_client.py"],
+        "typescript": typescript(packages),
+        "first-typescript": [*typescript(packages)[:2], first_modules],
+    }
+    setup = {"legacy": revision == "2025-11-25", "first": sdk == "first-typescript"}
     log = tmp_path / "log"
-    with peer(sdk, packages, plain_shop.url, user, log, legacy=legacy) as one:
+    with peer(programs[sdk], plain_shop.url, user, log, **setup) as one:
         assert one.do("tools") == ["whoami", "survey"]
         assert one.call("whoami") == "ann orders:read"
         assert one.call("survey") == "red it is"
@@ -117,7 +144,7 @@ def test_client_of_the_typescript_sdk_proves_its_key(
 ) -> None:
     with shop(provider, tmp_path, auth="proofs") as served:
         log = tmp_path / "log"
-        with peer("typescript", packages, served.url, user, log, proofs=True) as one:
+        with peer(typescript(packages), served.url, user, log, proofs=True) as one:
             assert one.call("whoami") == "ann orders:read"
             assert one.call("order", title="Dune") == "Ordered Dune"
     assert user.kinds == [LOGIN, AGAIN]

@@ -41,10 +41,12 @@ def asking(provider: Provider, tmp_path: Path) -> Iterator[Shop]:
         yield found
 
 
-@pytest.fixture
-def proving(provider: Provider, tmp_path: Path) -> Iterator[Shop]:
+@pytest.fixture(scope="module")
+def proving(
+    module_provider: Provider, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shop]:
     """A server that only takes tokens that are bound to a key."""
-    with shop(provider, tmp_path, auth="proofs") as found:
+    with shop(module_provider, tmp_path_factory.mktemp("shop"), auth="proofs") as found:
         yield found
 
 
@@ -138,12 +140,12 @@ def test_client_that_the_provider_has_forgotten_registers_again(
 
 
 def test_token_for_another_server_is_refused(
-    provider: Provider, keyed: Shop, plain_shop: Shop, ann: Desk
+    plain_shop: Shop, proving: Shop, ann: Desk
 ) -> None:
     ann.run("call", plain_shop.url, "whoami")
     assert plain_shop.ask(ann.access).status_code == 200
-    assert keyed.ask(ann.access).status_code == 401
-    assert any("audience" in line for line in keyed.served.log)
+    assert proving.ask(ann.access).status_code == 401
+    assert any("audience" in line for line in proving.served.log)
 
 
 # ---- tokens that are bound to a key ----

@@ -8,11 +8,19 @@ import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
 const [modules, setup, url] = process.argv.slice(2);
-const library = join(modules, "@modelcontextprotocol", "client", "dist", "index.mjs");
-const { Client, DpopSession, StreamableHTTPClientTransport, UnauthorizedError } = await import(
-  pathToFileURL(library)
-);
-const { legacy, proofs } = JSON.parse(setup);
+const { first, legacy, proofs } = JSON.parse(setup);
+
+const load = (path) => import(pathToFileURL(join(modules, "@modelcontextprotocol", path)));
+
+// The first version of the SDK has a module for each part.
+async function loadFirst() {
+  const parts = ["client/index.js", "client/streamableHttp.js", "client/auth.js", "types.js"];
+  const loaded = await Promise.all(parts.map((part) => load(`sdk/dist/esm/${part}`)));
+  return Object.assign({}, ...loaded);
+}
+
+const sdk = first ? await loadFirst() : await load("client/dist/index.mjs");
+const { Client, StreamableHTTPClientTransport, UnauthorizedError } = sdk;
 
 const say = (message) => console.log(JSON.stringify(message));
 
@@ -37,7 +45,7 @@ class Login {
     token_endpoint_auth_method: "none",
     application_type: "native",
   };
-  session = proofs ? DpopSession.create() : undefined;
+  session = proofs ? sdk.DpopSession.create() : undefined;
 
   dpop = () => this.session;
   clientInformation = () => this.kept;
@@ -69,7 +77,8 @@ async function loggedIn(act) {
     return await act();
   } catch (error) {
     if (!(error instanceof UnauthorizedError)) throw error;
-    await transport.finishAuth(await login.returned);
+    const returned = await login.returned;
+    await transport.finishAuth(first ? returned.get("code") : returned);
     return await act();
   }
 }
@@ -81,7 +90,7 @@ const client = new Client(
     versionNegotiation: { mode: legacy ? "legacy" : "auto" },
   },
 );
-client.setRequestHandler("elicitation/create", () => ({
+client.setRequestHandler(first ? sdk.ElicitRequestSchema : "elicitation/create", () => ({
   action: "accept",
   content: { value: "red" },
 }));
