@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+from urllib.parse import urljoin
 
 import httpx2
 import trio
@@ -148,7 +149,15 @@ class Robot:
         """Do nothing."""
 
 
-def login(scenario: str, context: Mapping[str, Any]) -> OAuth:
+async def issuer_of(url: str) -> str:
+    """Return the authorization server, which somebody who deploys a client knows."""
+    metadata = urljoin(url, "/.well-known/oauth-protected-resource/mcp")
+    async with httpx2.AsyncClient() as client:
+        found = (await client.get(metadata)).json()
+    return str(found["authorization_servers"][0])
+
+
+async def login(url: str, scenario: str, context: Mapping[str, Any]) -> OAuth:
     """Return how to log in, in a scenario."""
     if not context.get("client_id"):
         document = "https://conformance-test.local/client-metadata.json"
@@ -158,7 +167,7 @@ def login(scenario: str, context: Mapping[str, Any]) -> OAuth:
         client_secret=context.get("client_secret"),
         private_key=context.get("private_key_pem"),
         algorithm=context.get("signing_algorithm", "ES256"),
-        issuer=context.get("issuer"),
+        issuer=context.get("issuer") or await issuer_of(url),
     )
     if "idp_id_token" in context:
         grant: Grant = IdentityAssertion(
@@ -206,7 +215,7 @@ async def main(url: str) -> None:
         scenario = be_careful if name in CAREFUL else call_the_first
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     async with Client(
-        OverHttp(url, auth=login(name, context)),
+        OverHttp(url, auth=await login(url, name, context)),
         elicit=fill_in,
         open_url=lambda link: True,
         sample=write,

@@ -90,10 +90,10 @@ def oauth_of(
     registration = None
     secret = os.environ.get(_SECRET) or None
     if options.client_id is not None:
-        if secret is not None and options.issuer is None:
+        if options.issuer is None and (secret or options.client_credentials):
             raise UsageError(
-                f"--client-id with {_SECRET} needs --issuer URL: the server that the"
-                " secret is for"
+                "--client-id of a client with a secret needs --issuer URL: the"
+                " authorization server that the secret is for"
             )
         registration = Registration(
             client_id=options.client_id, client_secret=secret, issuer=options.issuer
@@ -102,11 +102,11 @@ def oauth_of(
         for name in ("issuer", "client_credentials"):
             if getattr(options, name):
                 raise UsageError(f"--{name.replace('_', '-')} is for --client-id ID")
+    if not 0 <= options.callback_port < 65_536:
+        raise UsageError(f"--callback-port {options.callback_port}: it is not a port")
     store = _store(options.tokens)
     if options.forget:
         store.save(url, None)
-    if not 0 <= options.callback_port < 65_536:
-        raise UsageError(f"--callback-port {options.callback_port}: it is not a port")
     open_url = None if options.no_browser else open_page
     return OAuth(
         grant=ClientCredentials() if options.client_credentials else CodeGrant(),
@@ -135,5 +135,7 @@ def _folder() -> Path:
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA")
         return Path(base or Path.home() / "AppData" / "Local", "effectmcp", "tokens")
-    base = os.environ.get("XDG_STATE_HOME")
-    return Path(base or Path.home() / ".local" / "state", "effectmcp", "tokens")
+    base = Path(os.environ.get("XDG_STATE_HOME", ""))
+    # (XDG Base Directory Specification: a relative path is ignored.)
+    state = base if base.is_absolute() else Path.home() / ".local" / "state"
+    return state / "effectmcp" / "tokens"

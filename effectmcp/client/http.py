@@ -185,7 +185,11 @@ class OverHttp:
         try:
             if self._login is None:
                 async with self._http.stream(
-                    method, self._url, content=content, headers=headers
+                    method,
+                    self._url,
+                    content=content,
+                    headers=headers,
+                    follow_redirects=False,
                 ) as response:
                     yield response
                 return
@@ -198,6 +202,7 @@ class OverHttp:
                     self._url,
                     content=content,
                     headers={**headers, **signed.headers},
+                    follow_redirects=False,
                 ) as response:
                     refused = self._login.read(response.status_code, response.headers)
                     if refused is None or not may_log_in:

@@ -66,6 +66,11 @@ class Found:
         is_local = zone is Zone.LOOPBACK and zone_of_url(self.issuer) is Zone.LOOPBACK
         if parts.scheme != "https" and not is_local:
             raise OAuthError(f"the {name} of {printable(self.issuer)} is not https")
+        if (zone or Zone.PUBLIC) > (zone_of_url(self.issuer) or Zone.PUBLIC):
+            # The user's browser would ask it, with the user's cookies.
+            raise OAuthError(
+                f"the {name} of {printable(self.issuer)} is closer than it is itself"
+            )
         if parts.fragment:
             raise OAuthError(f"the {name} of {printable(self.issuer)} has a fragment")
         return url

@@ -27,9 +27,9 @@ from .settings import IdentityAssertion, WorkloadAssertion
 from .tokens import OAuthError, Tokens, printable
 
 __all__ = [
-    "TokenClient",
     "LoginFlow",
     "Redirect",
+    "TokenClient",
     "Visit",
     "assertion_grant",
     "code_grant",

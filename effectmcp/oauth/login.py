@@ -47,7 +47,12 @@ from .registration import Registration, chosen, register
 from .settings import ClientCredentials, CodeGrant, OAuth
 from .tokens import Kept, OAuthError, Tokens, printable
 
-__all__ = ["Login", "Redirect", "AuthRefusal", "Visit"]
+__all__ = [
+    "AuthRefusal",
+    "Login",
+    "Redirect",
+    "Visit",
+]
 
 #: Seconds before it expires that a token is renewed.
 _EARLY: Final = 10.0
@@ -206,11 +211,20 @@ class Login:
             # (2026-07-28, Token Handling).
             tokens = None
             self._keep(tokens=None)
+        if not is_first and tokens is not None and refused.status == 403:
+            if refused.scopes is not None and {*refused.scopes} <= {*tokens.scopes}:
+                wanted = printable(" ".join(refused.scopes))
+                raise OAuthError(f"the new token does not allow it either: {wanted}")
         if refused.status == 401 and is_first and tokens is not None:
             if (yield from self._refresh(found, tokens)):
                 return
         scopes = self._scopes(found, refused, tokens)
-        self._keep(tokens=(yield from self._log_in(found, scopes, tokens)))
+        new = yield from self._log_in(found, scopes, tokens)
+        if self._settings.proofs == "always" and new.scheme != "DPoP":
+            raise OAuthError(
+                f"{printable(found.issuer)} gave a token that is bound to no key"
+            )
+        self._keep(tokens=new)
 
     def renew(self) -> LoginFlow[None]:
         """Renew a token that has expired; if that fails, the server will refuse it."""

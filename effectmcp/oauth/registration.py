@@ -57,8 +57,8 @@ class Registration:
         client_secret: Its secret; `None` for a client that can keep none.
         private_key: Its private key in PEM, to sign assertions with instead.
         algorithm: How it signs.
-        issuer: The authorization server that this is for. `None`: any that the server
-            names; a hostile server could name its own, and learn the secret.
+        issuer: The authorization server that this is for; needed with a secret or a key,
+            because a hostile server could name an authorization server of its own.
         method: How it proves who it is; by default what it has, and the server supports.
         redirect_uri: Where the browser returns to; `None` for wherever this client waits.
     """
@@ -70,6 +70,15 @@ class Registration:
     issuer: str | None = None
     method: AuthMethod | None = field(default=None, validator=_check_method)
     redirect_uri: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        is_secret = self.client_secret is not None or self.private_key is not None
+        if is_secret and self.issuer is None:
+            # (2026-07-28, Authorization Server Binding.)
+            raise UsageError(
+                f"Registration(client_id={self.client_id!r}): give issuer=, the URL of the"
+                " authorization server that the secret is for"
+            )
 
     def to_json(self) -> dict[str, JSON]:
         """Return it as JSON, for a store."""

@@ -16,6 +16,7 @@ from attrs import define, field, frozen
 from ..errors import EffectMCPError
 from ..fetching.requests import Fetch, FetchError
 from ..fetching.sending import Sender
+from ..logs import logger_for
 from .grants import LoginFlow, Redirect
 from .login import AuthRefusal, Login
 from .settings import OAuth
@@ -23,6 +24,8 @@ from .stores import TokenStore
 from .tokens import Kept, OAuthError
 
 __all__ = ["LoginSession", "Signed"]
+
+logger = logger_for("effectmcp.oauth")
 
 #: Seconds until a store is asked again whether another process has logged in.
 _PAUSE = 0.1
@@ -148,8 +151,12 @@ class LoginSession:
         store, before = self._settings.store, self._login.kept.tokens
         claim = _Claim(store, self._url)
         try:
+            is_told = False
             # No event reaches this process from another one.
-            while not await anyio.to_thread.run_sync(claim.take):  # noqa: ASYNC110  # see above
+            while not await anyio.to_thread.run_sync(claim.take):  # see above
+                if not is_told:
+                    is_told = True
+                    logger.warning("waiting for another login at %s", self._url)
                 await anyio.sleep(_PAUSE)
         except BaseException:
             claim.drop()

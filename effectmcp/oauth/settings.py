@@ -144,9 +144,7 @@ class OAuth:
                 raise UsageError(
                     "OAuth(): a user logs in, in a browser: give visitor=Browser()"
                 )
-        elif self.registration is None and not isinstance(
-            self.grant, WorkloadAssertion
-        ):
+        elif self.registration is None or self.registration.issuer is None:
             raise UsageError(
                 f"OAuth(grant={type(self.grant).__name__}()): give registration="
                 "Registration(client_id=..., issuer=...)"

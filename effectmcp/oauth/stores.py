@@ -95,6 +95,10 @@ class FileTokens:
             raise UsageError(
                 f"tokens cannot be kept in {self._folder}: {exc}"
             ) from None
+        if os.name == "posix" and self._folder.stat().st_mode & 0o022:
+            raise UsageError(
+                f"others can write to {self._folder}, and change the tokens: chmod 700 it"
+            )
 
     def load(self, server: str) -> str | None:
         """Return what is kept for a server.
@@ -227,9 +231,7 @@ class KeyringTokens:
     def _do(self, what: str, *arguments: str) -> Any:
         try:
             return getattr(self._keyring, what)(self._service, *arguments)
-        except Exception as exc:
-            if type(exc).__module__.partition(".")[0] != "keyring":
-                raise
+        except Exception as exc:  # each system has its own
             raise UsageError(f"the system's keyring cannot be used: {exc}") from None
 
     def try_lock(self, server: str) -> bool:

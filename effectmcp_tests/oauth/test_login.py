@@ -619,3 +619,42 @@ def test_an_identity_provider_that_does_not_vouch(
 
 def test_refusals_are_values() -> None:
     assert evolve(refusal(), status=403) == refusal(403)
+
+
+# ---- what would not help ------------------------------------------------------------
+
+
+def test_a_scope_that_was_just_granted_is_not_asked_for_again() -> None:
+    """Else a server that refuses everything would show three pages for each call."""
+    world = World(scopes=("read",))
+    login = login_at(world)
+    assert world.use(login) == 200
+    refused = refusal(403, scopes=["write"])
+    world.drive(login.recover(refused))
+    assert len(world.visits) == 2
+    with pytest.raises(OAuthError, match="does not allow it either: write"):
+        world.drive(login.recover(refused, is_first=False))
+    assert len(world.visits) == 2
+    # The next call may ask again: the user may have declined by mistake.
+    world.drive(login.recover(refused))
+    assert len(world.visits) == 3
+
+
+def test_a_token_without_a_key_is_not_used_if_all_must_have_one() -> None:
+    world = World()
+    world.authorities[0].token_changes = {"token_type": "Bearer"}
+    login = login_at(world, proofs="always")
+    with pytest.raises(OAuthError, match="bound to no key"):
+        world.use(login)
+    assert login.sign("POST") == {}
+
+
+@pytest.mark.parametrize("host", ["192.168.0.1", "127.0.0.1", "localhost", "[::1]"])
+def test_a_page_is_no_closer_than_its_authorization_server(host: str) -> None:
+    """The browser of the user would ask it, with the cookies of the user."""
+    world = World()
+    page = f"https://{host}/reboot"
+    world.authorities[0].changes["authorization_endpoint"] = page
+    with pytest.raises(OAuthError, match="closer"):
+        world.use(login_at(world))
+    assert world.visits == []
