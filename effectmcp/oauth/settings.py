@@ -34,6 +34,7 @@ class Visitor(Protocol):
             preferred: Where it returned to the last time, if the client is registered for
                 that.
         """
+        ...
 
     async def visit(self, url: str, state: str) -> str:
         """Show a page; return the URL that the user was sent back to.
@@ -42,9 +43,11 @@ class Visitor(Protocol):
             url: The page.
             state: The parameter `state` of the URL that is waited for.
         """
+        ...
 
     async def close(self) -> None:
         """Stop waiting: the login is over."""
+        ...
 
 
 @frozen

@@ -30,15 +30,19 @@ class TokenStore(Protocol):
 
     def load(self, server: str) -> str | None:
         """Return what is kept for a server; `None` for nothing."""
+        ...
 
     def save(self, server: str, text: str | None) -> None:
         """Keep a string for a server, or nothing."""
+        ...
 
     def try_lock(self, server: str) -> bool:
         """Return whether this process may log in now; then it calls `unlock`."""
+        ...
 
     def unlock(self, server: str) -> None:
         """Let other processes log in, which then find the tokens."""
+        ...
 
 
 @define(eq=False)
