@@ -140,12 +140,12 @@ def test_client_that_the_provider_has_forgotten_registers_again(
 
 
 def test_token_for_another_server_is_refused(
-    plain_shop: Shop, proving: Shop, ann: Desk
+    plain_shop: Shop, keyed: Shop, ann: Desk
 ) -> None:
+    """The issuer and the scope are right, and only the audience is not."""
     ann.run("call", plain_shop.url, "whoami")
     assert plain_shop.ask(ann.access).status_code == 200
-    assert proving.ask(ann.access).status_code == 401
-    assert any("audience" in line for line in proving.served.log)
+    assert keyed.ask(ann.access).status_code == 401
 
 
 # ---- tokens that are bound to a key ----
