@@ -105,7 +105,10 @@ class Browser:
         with anyio.move_on_after(self._timeout):
             await self._wait(listener, url, state, came)
         if not came:
-            raise OAuthError(f"the user did not log in within {self._timeout:g} s")
+            raise OAuthError(
+                f"the user did not log in within {self._timeout:g} s; if the page showed"
+                " an error, forget this registration (--forget), and log in again"
+            )
         return came[0]
 
     async def _wait(
