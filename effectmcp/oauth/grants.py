@@ -118,7 +118,8 @@ def _token(
         OAuthError: If it returns no token.
     """
     found, url = asking.found, asking.found.endpoint("token_endpoint")
-    for attempt in (1, 2):
+    is_first = True
+    while True:
         headers, fields = authenticated(
             asking.registration,
             found.metadata,
@@ -153,10 +154,9 @@ def _token(
                 proof_key=asking.proof_key,
                 refresh=refresh,
             )
-        if attempt == 1 and answer.get("error") == "use_dpop_nonce":
-            continue  # (RFC 9449, section 8)
-        raise refused(f"{printable(found.issuer)} gave no token", response, answer)
-    raise AssertionError("unreachable")
+        if not is_first or answer.get("error") != "use_dpop_nonce":
+            raise refused(f"{printable(found.issuer)} gave no token", response, answer)
+        is_first = False  # (RFC 9449, section 8)
 
 
 _FORM: Final = {

@@ -349,8 +349,7 @@ class Login:
             except OAuthError as exc:
                 self._forget_if_unknown(exc, found.issuer)
                 raise
-        if registration is None:
-            registration = Registration(client_id="", method="none")
+        assert registration is not None  # `OAuth` has checked it
         asking = self._asking(found, registration, scopes, proof_key)
         if isinstance(grant, ClientCredentials):
             return (yield from credentials_grant(asking))

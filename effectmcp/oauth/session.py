@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -14,14 +13,14 @@ import anyio.to_thread
 from attrs import define, field, frozen
 
 from ..errors import EffectMCPError
-from ..fetching.requests import Fetch, FetchError
+from ..fetching.requests import Fetch
 from ..fetching.sending import Sender
 from ..logs import logger_for
 from .grants import LoginFlow, Redirect
 from .login import AuthRefusal, Login
 from .settings import OAuth
 from .stores import TokenStore
-from .tokens import Kept, OAuthError
+from .tokens import Kept
 
 __all__ = ["LoginSession", "Signed"]
 
@@ -107,9 +106,7 @@ class LoginSession:
         if self._login.is_old:
             async with self._lock:
                 if self._login.is_old:
-                    # If it fails, the server refuses the old token, and that is reported.
-                    with suppress(OAuthError, FetchError):
-                        await self._alone(self._login.renew())
+                    await self._alone(self._login.renew())
         return Signed(self._login.sign(method), self._version, self._failures)
 
     def read(self, status: int, headers: Mapping[str, str]) -> AuthRefusal | None:

@@ -15,7 +15,7 @@ import pytest
 from attrs import define, field
 
 from effectmcp import UsageError
-from effectmcp.oauth import Browser
+from effectmcp.oauth import Browser, OAuthError
 from effectmcp.oauth import browser as browser_module
 
 from ..client.ways import PATIENCE, on_both
@@ -440,3 +440,13 @@ async def test_a_browser_may_only_show_the_link() -> None:
     async with waiting(open_url=None, show=shown.append) as page:
         await page.answer()
     assert shown == [PAGE]
+
+
+@on_both
+async def test_a_user_who_does_not_log_in() -> None:
+    """The page may have shown an error, of which this program learns nothing."""
+    browser = Browser(open_url=None, timeout=0)
+    await browser.redirect_uri(None)
+    with pytest.raises(OAuthError, match="--forget"):
+        await browser.visit("https://login.example/", "state")
+    await browser.close()

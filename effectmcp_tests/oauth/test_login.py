@@ -658,3 +658,23 @@ def test_a_page_is_no_closer_than_its_authorization_server(host: str) -> None:
     with pytest.raises(OAuthError, match="closer"):
         world.use(login_at(world))
     assert world.visits == []
+
+
+def test_no_token_is_sent_without_https() -> None:
+    world = World(url="http://shop.example/mcp")
+    with pytest.raises(OAuthError, match="it is not https"):
+        world.drive(login_at(world).recover(refusal()))
+    assert world.fetched == []
+
+
+def test_a_renewal_at_a_server_that_trusts_another_issuer_does_nothing() -> None:
+    """The next refusal leads to a login there."""
+    world = World(authorities=[Authority(), Authority(OTHER)])
+    clock = Clock()
+    login = login_at(world, clock)
+    world.use(login)
+    clock.now += 3600
+    world.trusted = [OTHER]
+    forms = len(world.forms())
+    world.drive(login.renew())
+    assert len(world.forms()) == forms

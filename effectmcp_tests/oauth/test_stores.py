@@ -371,3 +371,13 @@ def test_windows_has_no_such_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     file: Any = None
     assert stores_module._lock(file)
+
+
+@POSIX
+def test_a_folder_that_others_can_write_to_holds_no_tokens(tmp_path: Path) -> None:
+    """They could replace the tokens, and the user would act as somebody else."""
+    folder = tmp_path / "tokens"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(UsageError, match="chmod 700 it"):
+        FileTokens(folder).save(URL, "{}")
