@@ -51,9 +51,10 @@ def key_line(name: str, key: str, scopes: Iterable[str] = ()) -> str:
     Raises:
         UsageError: If the name or a scope has a space, or would begin a remark.
     """
-    if not re.fullmatch(r"[^\s#]+", name):
+    if not re.fullmatch(r"[^\s#]+", name) or not name.isprintable():
         raise UsageError(
-            f"{name!r} cannot be the name of a key; write it without spaces"
+            f"{name!r} cannot be the name of a key; write it without spaces, # and"
+            " control characters"
         )
     found = sorted(checked_scopes("a key", scopes))
     if any(one.startswith("#") for one in found):
@@ -88,7 +89,7 @@ class APIKeys:
         self._path = Path(source) if isinstance(source, (Path, str)) else None
         self._looked = clock()
         self._stamp: Any = None
-        self._is_empty = False
+        self._is_wrong = False
         self._keys: Mapping[str, Identity] = {}
         if self._path is None:
             assert not isinstance(source, (Path, str))  # for the type checkers
@@ -106,6 +107,8 @@ class APIKeys:
             found = path.stat()
             stamp = found.st_mtime_ns, found.st_size, found.st_ino
             lines = path.read_text("utf-8").splitlines()
+        except FileNotFoundError as exc:
+            raise _NoKeyError(f"the keys in {path} cannot be read: {exc}") from None
         except (OSError, UnicodeDecodeError) as exc:
             raise UsageError(f"the keys in {path} cannot be read: {exc}") from None
         self._keys, self._stamp = _read(str(path), lines), stamp
@@ -115,24 +118,31 @@ class APIKeys:
         if path is None or now - self._looked < _LOOK:
             return
         self._looked = now
-        was_empty, self._is_empty = self._is_empty, False
+        # Editors empty a file before they write it. So a fault counts if it is still there
+        # when the file is looked at the next time.
+        was_wrong, self._is_wrong = self._is_wrong, False
         try:
-            found = path.stat()
+            try:
+                found = path.stat()
+            except FileNotFoundError as exc:
+                raise _NoKeyError(str(exc)) from None
             if (found.st_mtime_ns, found.st_size, found.st_ino) != self._stamp:
                 self._load(path)
                 logger.info("%s was read again: %s", path, self)
         except _NoKeyError as exc:
-            # Editors empty a file before they write it; but then it has keys again when
-            # it is looked at the next time. Else all of them are withdrawn.
-            self._is_empty = True
-            if was_empty:
+            self._is_wrong = True
+            if was_wrong:
                 self._keys = {}
-            logger.error(
-                "all keys are withdrawn once the file stays like this: %s", exc
-            )
+            logger.error("all keys are withdrawn if the file stays like this: %s", exc)
         except (OSError, UsageError) as exc:
-            # Half of an edit: the keys from before still count.
-            logger.error("the keys are as they were: %s", exc)
+            self._is_wrong = True
+            if was_wrong:
+                self._keys = _still(path, self._keys)
+            logger.error(
+                "no key is added, and keys that are missing are withdrawn, if the file stays"
+                " like this: %s",
+                exc,
+            )
 
     def identify(self, presented: Presented) -> Identity:
         """Return the user who has the key of a request.
@@ -165,6 +175,15 @@ class APIKeys:
     def metadata(self) -> Mapping[str, JSON] | None:
         """Return `None`: such keys are not from an authorization server."""
         return None
+
+
+def _still(path: Path, keys: Mapping[str, Identity]) -> dict[str, Identity]:
+    """Return the keys whose hashes are in a file, which has a wrong line."""
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError:
+        return dict(keys)
+    return {digest: one for digest, one in keys.items() if digest in text}
 
 
 def _read(of: str, lines: Iterable[str]) -> dict[str, Identity]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import threading
 from collections.abc import Generator
-from typing import Any, Final
+from typing import Final, Unpack
 from urllib.parse import quote
 
 from attrs import define
@@ -21,7 +21,7 @@ from ..fetching.requests import Fetch, Fetched, FetchError, form_of, json_of
 from ..logs import logger_for
 from ..server.identity import CredentialsError, Presented
 from .failures import Failures
-from .tokens import TokenAuth, Verified, checked_url, thumbprint_in
+from .tokens import TokenAuth, TokenOptions, Verified, checked_issuer, thumbprint_in
 
 __all__ = ["IntrospectionAuth"]
 
@@ -57,10 +57,10 @@ class IntrospectionAuth(TokenAuth):
         client_secret: str,
         cache: float = 30,
         checks_audience: bool = True,
-        **options: Any,
+        **options: Unpack[TokenOptions],
     ) -> None:
         super().__init__(issuer=issuer, resource=resource, **options)
-        self._endpoint = checked_url("IntrospectionAuth(endpoint", endpoint)
+        self._endpoint = checked_issuer("IntrospectionAuth(endpoint", endpoint)
         # (RFC 6749, section 2.3.1: each is encoded as in a form.)
         pair = f"{quote(client_id, safe='')}:{quote(client_secret, safe='')}"
         basic = base64.b64encode(pair.encode()).decode()
@@ -69,6 +69,8 @@ class IntrospectionAuth(TokenAuth):
             "Content-Type": "application/x-www-form-urlencoded",
             "Accept": "application/json",
         }
+        if not client_secret:
+            raise UsageError("IntrospectionAuth(client_secret=''): give a secret")
         if cache < 0:
             raise UsageError(f"IntrospectionAuth(cache={cache}): give seconds")
         self._cache = cache

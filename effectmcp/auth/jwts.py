@@ -8,7 +8,7 @@ issuer's keys change.
 from __future__ import annotations
 
 from collections.abc import Collection, Generator
-from typing import Any, Final
+from typing import Final, Unpack
 
 from ..canonical import JSON
 from ..errors import UsageError
@@ -16,7 +16,15 @@ from ..fetching.requests import Fetch, Fetched
 from ..server.identity import CredentialsError, Presented
 from .key_sets import KeySet
 from .signatures import KEYS, is_signed, read_jwt
-from .tokens import TokenAuth, Verified, checked_url, said, texts, thumbprint_in
+from .tokens import (
+    TokenAuth,
+    TokenOptions,
+    Verified,
+    checked_issuer,
+    said,
+    texts,
+    thumbprint_in,
+)
 
 __all__ = ["JWTAuth"]
 
@@ -51,7 +59,7 @@ class JWTAuth(TokenAuth):
         keys_fresh: float = 600,
         keys_stale: float = 86_400,
         keys_pause: float = 30,
-        **options: Any,
+        **options: Unpack[TokenOptions],
     ) -> None:
         super().__init__(issuer=issuer, resource=resource, **options)
         self._algorithms = frozenset(texts("JWTAuth(algorithms=...)", algorithms))
@@ -60,7 +68,7 @@ class JWTAuth(TokenAuth):
                 known = ", ".join(KEYS)
                 raise UsageError(f"JWTAuth(algorithms=...): {one!r} is not of {known}")
         if keys_url is not None:
-            checked_url("JWTAuth(keys_url", keys_url)
+            checked_issuer("JWTAuth(keys_url", keys_url)
         self._keys = KeySet(
             issuer,
             keys_url,

@@ -38,6 +38,9 @@ _MOST_KEYS: Final = 100
 #: Keys that a token without a key id is tried with.
 _MOST_TRIED: Final = 4
 
+#: Seconds between two tries, as long as there are no keys.
+_SOON: Final = 5.0
+
 #: Seconds until the next try, if one was cancelled.
 _AGAIN: Final = 1.0
 
@@ -82,6 +85,7 @@ class KeySet:
         self._keys: tuple[_Key, ...] = ()
         self._fetched: float | None = None
         self._tried: float | None = None
+        self._wait = pause
         self._is_fetching = False
         self._ended = 0
         self.version = 0
@@ -139,7 +143,7 @@ class KeySet:
         return self._is_past(self._fetched, self._fresh)
 
     def _may_try(self) -> bool:
-        return not self._is_fetching and self._is_past(self._tried, self._pause)
+        return not self._is_fetching and self._is_past(self._tried, self._wait)
 
     def _is_past(self, began: float | None, seconds: float) -> bool:
         """Return whether more seconds have passed; also if the clock was set back."""
@@ -150,6 +154,8 @@ class KeySet:
         is_first, ended = not self._is_fetching, self._ended
         if is_first:
             self._is_fetching, self._tried = True, self._clock()
+            # Without any keys all clients wait, and are told to come back soon.
+            self._wait = self._pause if self._is_usable() else min(self._pause, _SOON)
         try:
             url = self._url
             if url is None:
@@ -170,9 +176,9 @@ class KeySet:
                 self._ended += 1
                 logger.warning("the keys of %s were not read: %s", self._issuer, exc)
         except GeneratorExit:
-            if is_first and self._pause > _AGAIN:
+            if is_first:
                 # The client has disconnected, and the issuer may be well.
-                self._tried = self._clock() - self._pause + _AGAIN
+                self._wait = min(self._wait, _AGAIN)
             raise
         finally:
             if is_first:
@@ -182,7 +188,7 @@ class KeySet:
         if response.status != 200:
             raise FetchError(url, f"it answered with the status {response.status}")
         keys = _usable(url, json_of(url, response))
-        self._fetched = self._clock()
+        self._fetched, self._wait = self._clock(), self._pause
         if keys != self._keys:
             if self._keys:
                 logger.info("%s has new keys", self._issuer)

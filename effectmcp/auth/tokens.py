@@ -12,13 +12,14 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 from urllib.parse import urlsplit
 
 from attrs import define, field, frozen
 
 from ..canonical import JSON
 from ..errors import UsageError
+from ..fetching.zones import Zone, zone_of_url
 from ..protocol.authorization import (
     INSUFFICIENT_SCOPE,
     challenge,
@@ -37,7 +38,9 @@ from .proofs import ALGORITHMS, Proofs
 __all__ = [
     "Known",
     "TokenAuth",
+    "TokenOptions",
     "Verified",
+    "checked_issuer",
     "checked_url",
     "said",
     "scopes_in",
@@ -48,6 +51,8 @@ __all__ = [
 
 #: Characters of a stranger's text in the log.
 _SAID: Final = 200
+
+_EXAMPLE: Final = "https://shop.example/mcp"
 
 
 def texts(of: str, value: object) -> tuple[str, ...]:
@@ -64,7 +69,19 @@ def texts(of: str, value: object) -> tuple[str, ...]:
     raise UsageError(f"{of}: give a string, or a list of strings, not {value!r}")
 
 
-def checked_url(of: str, url: object) -> str:
+def checked_issuer(of: str, url: object) -> str:
+    """Return the URL of an authorization server, or of one of its endpoints.
+
+    Raises:
+        UsageError: If it is not one, or is not https, which this server would not ask.
+    """
+    found = checked_url(of, url, "https://idp.example")
+    if urlsplit(found).scheme != "https" and zone_of_url(found) is not Zone.LOOPBACK:
+        raise UsageError(f"{of}={found!r}): it has to be https")
+    return found
+
+
+def checked_url(of: str, url: object, example: str = _EXAMPLE) -> str:
     """Return a URL that clients and issuers can name.
 
     Raises:
@@ -78,9 +95,7 @@ def checked_url(of: str, url: object) -> str:
         or not parts.netloc
         or parts.fragment
     ):
-        raise UsageError(
-            f"{of}={url!r}): write a URL, such as https://shop.example/mcp"
-        )
+        raise UsageError(f"{of}={url!r}): write a URL, such as {example}")
     return url
 
 
@@ -129,6 +144,19 @@ class Known:
             self._tokens.pop(digest, None)
 
 
+class TokenOptions(TypedDict, total=False):
+    """The options of every authenticator for tokens; see `TokenAuth`."""
+
+    audience: str | Collection[str] | None
+    scopes: Collection[str]
+    implies: Mapping[str, Collection[str]] | None
+    tenant_claim: str | None
+    shown_claims: Collection[str]
+    leeway: float
+    proofs: Literal["accepted", "required"]
+    clock: Callable[[], float]
+
+
 class TokenAuth:
     """Base class of the authenticators for tokens of one issuer.
 
@@ -162,7 +190,7 @@ class TokenAuth:
         clock: Callable[[], float] = time.time,
     ) -> None:
         of = type(self).__name__
-        self.issuer = checked_url(f"{of}(issuer", issuer)
+        self.issuer = checked_issuer(f"{of}(issuer", issuer)
         self.resource = checked_url(f"{of}(resource", resource)
         self._audience = frozenset(
             texts(f"{of}(audience=...)", resource if audience is None else audience)
@@ -318,7 +346,7 @@ class TokenAuth:
                 tenant=tenant,
                 scopes=self._all_scopes(scopes_in(claims)),
                 claims=claims,
-                shown=shown,
+                shown_claims=shown,
                 expires=expires,
             )
         except UsageError:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..canonical import JSON, parse
-from ..client.channels import Channel
+from ..client.channels import Channel, LoginFailed
 from ..drivers.loops import run
 from ..effects.questions import Root
 from ..errors import (
@@ -31,7 +31,7 @@ from .channels import (
     loop_of,
 )
 from .given_answers import SamplingDeclined, answers_in, split
-from .login_options import add_login, oauth_of
+from .login_options import add_login, check_unused, oauth_of
 from .loop_option import add_loop
 from .output import say_error
 from .printing import DECLINED, ERROR, FAILED, UNWRITTEN, print_error, print_result
@@ -134,6 +134,8 @@ def _run(options: argparse.Namespace) -> int:
         headers = headers_of(options.header)
         login = partial(oauth_of, options, headers, options.target)
         channel = channel_to(options.target, headers, options.loop, login)
+        if not is_url(options.target):
+            check_unused(options, "only a URL has one")
         loop = loop_of(channel)
         with interrupting(loop):
             return run(loop, partial(_call, options, channel))
@@ -178,6 +180,10 @@ async def _call(options: argparse.Namespace, channel: Channel) -> int:
         terminal.clear()
         say_error(str(exc))
         return DECLINED
+    except LoginFailed as exc:
+        terminal.clear()
+        print_error(exc)
+        return DECLINED if exc.code == "access_denied" else ERROR
     except (EffectMCPError, TimeoutError) as exc:
         terminal.clear()
         print_error(exc)

@@ -19,8 +19,8 @@ def add(parsers: Any) -> None:
         help="make a key that seals states, or an API key for a caller",
         description="Print a new key. Give it to every replica, as the last in"
         " EFFECTMCP_STATE_KEYS (comma separated, the oldest first). With --api-key, print"
-        " a key for a caller, and its line for the file of `effectmcp serve --api-keys`,"
-        " which stores only the hash.",
+        " the line of a new key for the file of `effectmcp serve --api-keys`, which has only"
+        " its hash, on standard output, and the key itself on standard error.",
     )
     parser.add_argument(
         "--api-key", metavar="NAME", help="make a key for this caller instead"

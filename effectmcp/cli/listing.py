@@ -16,9 +16,10 @@ from .channels import (
     channel_to,
     check_timeout,
     headers_of,
+    is_url,
     loop_of,
 )
-from .login_options import add_login, oauth_of
+from .login_options import add_login, check_unused, oauth_of
 from .loop_option import add_loop
 from .output import say_error
 from .printable import json_text, printable
@@ -54,6 +55,8 @@ def _run(options: argparse.Namespace) -> int:
         headers = headers_of(options.header)
         login = partial(oauth_of, options, headers, options.target)
         channel = channel_to(options.target, headers, options.loop, login)
+        if not is_url(options.target):
+            check_unused(options, "only a URL has one")
         loop = loop_of(channel)
         with interrupting(loop):
             return run(loop, partial(_list, options, channel))

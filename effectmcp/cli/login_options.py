@@ -17,7 +17,7 @@ from .terminal import open_page
 if TYPE_CHECKING:
     from ..oauth import OAuth, TokenStore
 
-__all__ = ["add_login", "oauth_of"]
+__all__ = ["add_login", "check_unused", "oauth_of"]
 
 #: Where the client's secret is, as others could read it in a command line.
 _SECRET: Final = "EFFECTMCP_CLIENT_SECRET"
@@ -29,6 +29,11 @@ def add_login(parser: Any) -> None:
         "login",
         "For a URL whose server requires a login. The tokens are kept, so that it is needed"
         " once. A --header Authorization turns it off.",
+    )
+    group.add_argument(
+        "--no-login",
+        action="store_true",
+        help="fail if the server requires a login, as in a script",
     )
     group.add_argument(
         "--no-browser",
@@ -86,6 +91,9 @@ def oauth_of(
     from ..oauth import Browser, ClientCredentials, CodeGrant, OAuth, Registration
 
     if "authorization" in map(str.lower, headers):
+        check_unused(options, "--header Authorization turns it off")
+        return None
+    if options.no_login:
         return None
     registration = None
     secret = os.environ.get(_SECRET) or None
@@ -105,16 +113,42 @@ def oauth_of(
     if not 0 <= options.callback_port < 65_536:
         raise UsageError(f"--callback-port {options.callback_port}: it is not a port")
     store = _store(options.tokens)
-    if options.forget:
-        store.save(url, None)
-    open_url = None if options.no_browser else open_page
-    return OAuth(
+    auth = OAuth(
         grant=ClientCredentials() if options.client_credentials else CodeGrant(),
-        visitor=Browser(show=_show, open_url=open_url, port=options.callback_port),
+        visitor=Browser(
+            show=_show,
+            open_url=None if options.no_browser else open_page,
+            port=options.callback_port,
+        ),
         registration=registration,
         scopes=options.scope,
         store=store,
     )
+    if options.forget:
+        store.save(auth.place(url), None)
+    return auth
+
+
+def check_unused(options: argparse.Namespace, why: str) -> None:
+    """Refuse options for a login where there is none.
+
+    Raises:
+        UsageError: If one is given.
+    """
+    for name, default in _DEFAULTS.items():
+        if getattr(options, name) != default:
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} is for a login, and {why}")
+
+
+#: Options whose effect somebody would miss, and their values if they are not given.
+_DEFAULTS: Final[Mapping[str, object]] = {
+    "client_id": None,
+    "issuer": None,
+    "client_credentials": False,
+    "scope": [],
+    "forget": False,
+}
 
 
 def _show(url: str) -> None:

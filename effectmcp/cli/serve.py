@@ -93,15 +93,17 @@ def add(parsers: Any) -> None:
     parser.add_argument("--key", metavar="FILE", help="the certificate's private key")
     parser.add_argument(
         "--auth",
+        action="append",
         metavar="ISSUER",
-        help="let in who has a token of this authorization server, such as"
-        " https://idp.example",
+        help="let in clients with a token of this authorization server, such as"
+        " https://idp.example (repeatable)",
     )
     parser.add_argument(
         "--resource",
         metavar="URL",
         help="with --auth: the URL of this server as clients write it, which tokens name"
-        " as their audience (the address of --http, if it is of this machine only)",
+        " as their audience; by default the URL of --http, if its address is of this machine"
+        " only and has a port",
     )
     parser.add_argument(
         "--audience",
@@ -119,7 +121,7 @@ def add(parsers: Any) -> None:
     parser.add_argument(
         "--api-keys",
         metavar="FILE",
-        help="let in who has a key of this file, made by `effectmcp keygen --api-key`",
+        help="let in clients with a key of this file, made by `effectmcp keygen --api-key`",
     )
     add_loop(parser)
     add_logging(parser)
@@ -253,7 +255,7 @@ def _auth(options: argparse.Namespace, host: str, port: int, path: str) -> AuthS
         place = f"[{host}]" if ":" in host else host
         resource = f"{scheme}://{place}:{port}{path}"
     return AuthSettings(
-        issuer=options.auth,
+        issuers=options.auth or (),
         resource=resource,
         audience=options.audience or (),
         scopes=options.require_scope or (),

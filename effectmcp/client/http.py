@@ -315,6 +315,15 @@ def _is_of_today(headers: Mapping[str, str]) -> bool:
 
 
 def _check(response: httpx2.Response) -> None:
+    if response.status_code == 401:
+        has_tried = "authorization" in response.request.headers
+        wanted = response.headers.get("www-authenticate", "").partition(" ")[0]
+        raise LoginFailed(
+            "the server does not accept this header Authorization (status 401)"
+            if has_tried
+            else f"the server requires a login (status 401{f', {wanted}' if wanted else ''}): give"
+            " OverHttp(..., auth=OAuth(...)), or a header Authorization"
+        )
     if response.status_code == 404 and "mcp-session-id" in response.request.headers:
         raise SessionEnded("the server does not know the session any more")
 

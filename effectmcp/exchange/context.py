@@ -198,7 +198,7 @@ def caller_of(context: Context, flow_id: bytes) -> CallerInfo:
             "subject": identity.subject,
             "tenant": identity.tenant,
             "scopes": sorted(identity.scopes),
-            "claims": dict(identity.shown),
+            "claims": dict(identity.shown_claims),
         }
     return CallerInfo(
         principal=context.peer.principal,

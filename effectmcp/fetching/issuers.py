@@ -27,8 +27,10 @@ def metadata_of(issuer: str, *, near: str) -> Fetching[dict[str, JSON]]:
             found = json_of(url, response)
             # As a whole, without any normalization (2026-07-28, Authorization Server
             # Metadata Discovery; RFC 8414, section 3.3).
-            if found.get("issuer") != issuer:
-                raise FetchError(url, "it is the metadata of another issuer")
+            named = found.get("issuer")
+            if named != issuer:
+                problem = f"it is the metadata of another issuer: {named!r:.200}"
+                raise FetchError(url, f"{problem}, not {issuer!r:.200}")
             return found
         if status >= 500:
             break

@@ -131,7 +131,8 @@ class Browser:
                         # It counts, although the page may be closed already.
                         came.append(f"{self._uri}?{urlsplit(target).query}")
                         with suppress(*_GONE):
-                            await stream.send(_DONE)
+                            query = parse_qs(urlsplit(target).query)
+                            await stream.send(_REFUSED if "error" in query else _DONE)
                     if came:
                         group.cancel_scope.cancel()
 
@@ -215,5 +216,9 @@ def _page(status: str, text: str) -> bytes:
     return (head + body).encode()
 
 
+_REFUSED: Final = _page(
+    "200 OK",
+    "The login was refused. You can close this page: the terminal has the reason.",
+)
 _DONE: Final = _page("200 OK", "You can close this page, and return to the terminal.")
 _UNKNOWN: Final = _page("404 Not Found", "This page does not exist.")

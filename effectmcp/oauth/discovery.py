@@ -106,7 +106,8 @@ def discover(
     resource = document.get("resource")
     if not isinstance(resource, str) or not covers(resource, url):
         raise OAuthError(
-            f"the server at {url} says that it is {printable(resource)}: no token is sent"
+            f"the server at {url} says that it is {printable(resource)}: no token is sent;"
+            " call it by that URL, if it is the right one"
         )
     listed = document.get("authorization_servers")
     issuers = [

@@ -210,7 +210,7 @@ def code_grant(asking: TokenClient, redirect_uri: str) -> LoginFlow[Tokens]:
             query["prompt"] = "consent"
     separator = "&" if urlsplit(page).query else "?"
     came: str = yield Visit(f"{page}{separator}{urlencode(query)}", state)
-    code = _code_in(came, redirect_uri, state, found)
+    code = _code_in(came, redirect_uri, state, asking)
     form = {
         "grant_type": "authorization_code",
         "code": code,
@@ -221,12 +221,13 @@ def code_grant(asking: TokenClient, redirect_uri: str) -> LoginFlow[Tokens]:
     return (yield from _token(asking, form))
 
 
-def _code_in(came: str, redirect_uri: str, state: str, found: Found) -> str:
+def _code_in(came: str, redirect_uri: str, state: str, asking: TokenClient) -> str:
     """Return the code in the URL that the user was sent back to.
 
     Raises:
         OAuthError: If it is not the answer to this login, or there is no code.
     """
+    found = asking.found
     try:
         query = urlsplit(came).query
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=50)
@@ -252,6 +253,8 @@ def _code_in(came: str, redirect_uri: str, state: str, found: Found) -> str:
     if "error" in fields:
         code, words = fields["error"], fields.get("error_description", "")
         said = ": ".join(printable(one) for one in (code, words) if one)
+        if asking.scope is None:
+            said += "; no scope was asked for, so name one (--scope, OAuth(scopes=...))"
         raise OAuthError(
             f"{printable(found.issuer)} did not log in: {said}", printable(code)
         )

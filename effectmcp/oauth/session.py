@@ -86,6 +86,7 @@ class LoginSession:
     def __init__(self, settings: OAuth, url: str) -> None:
         self._settings = settings
         self._url = url
+        self._place = settings.place(url)
         self._login = Login(settings, url)
         self._send = Sender()
         self._lock = anyio.Lock()
@@ -146,7 +147,7 @@ class LoginSession:
     async def _alone(self, flow: LoginFlow[None]) -> None:
         """Play a flow while no other process does; take the tokens of a process that did."""
         store, before = self._settings.store, self._login.kept.tokens
-        claim = _Claim(store, self._url)
+        claim = _Claim(store, self._place)
         try:
             is_told = False
             # No event reaches this process from another one.
@@ -173,7 +174,7 @@ class LoginSession:
             if self._login.kept.tokens != before:
                 self._version += 1
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(store.unlock, self._url)
+                await anyio.to_thread.run_sync(store.unlock, self._place)
 
     async def _play(self, flow: LoginFlow[None]) -> None:
         visitor, is_open = self._settings.visitor, False
@@ -204,7 +205,7 @@ class LoginSession:
                     await visitor.close()
 
     async def _load(self) -> None:
-        load = partial(self._settings.store.load, self._url)
+        load = partial(self._settings.store.load, self._place)
         text = await anyio.to_thread.run_sync(load)
         try:
             kept = Kept.from_json(None if text is None else json.loads(text))
@@ -214,4 +215,4 @@ class LoginSession:
 
     async def _save(self) -> None:
         text = json.dumps(self._login.kept.to_json())
-        await anyio.to_thread.run_sync(self._settings.store.save, self._url, text)
+        await anyio.to_thread.run_sync(self._settings.store.save, self._place, text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Collection
 from typing import Any, Literal, Protocol, TypeAlias
 from urllib.parse import urlsplit
@@ -140,6 +142,21 @@ class OAuth:
     )
     store: TokenStore = field(factory=MemoryTokens)
     attempts: int = field(default=3, validator=validators.ge(1))
+
+    def place(self, url: str) -> str:
+        """Return the name under which the tokens of a server are kept.
+
+        It is another one for each client, and for each way to log in: a program must not
+        act as the user who has logged in before.
+        """
+        if self.registration is None and self.metadata_url is None:
+            return url
+        one = self.registration
+        parts = [url, type(self.grant).__name__, self.metadata_url]
+        if one is not None:
+            secrets = f"{one.client_secret}\n{one.private_key}".encode()
+            parts += [one.issuer, one.client_id, hashlib.sha256(secrets).hexdigest()]
+        return json.dumps(parts)
 
     def __attrs_post_init__(self) -> None:
         if isinstance(self.grant, CodeGrant):

@@ -100,7 +100,7 @@ class Identity:
         tenant: The organization in whose name it calls, if the server has several.
         scopes: What the caller may do.
         claims: All claims about the caller, for `visible=`.
-        shown: The claims that a handler may read with `Caller()`, which records them.
+        shown_claims: The claims that a handler may read with `Caller()`, which records them.
         expires: When it has to be found again, in seconds since 1970; `None`: never.
         principal: The issuer, the subject and the tenant as one string: states, sessions
             and tasks are bound to it.
@@ -111,7 +111,7 @@ class Identity:
     tenant: str | None = field(default=None, validator=_check_part)
     scopes: frozenset[str] = field(default=frozenset(), converter=_scopes)
     claims: Mapping[str, JSON] = field(default=None, converter=_frozen, eq=False)
-    shown: Mapping[str, JSON] = field(default=None, converter=_frozen, eq=False)
+    shown_claims: Mapping[str, JSON] = field(default=None, converter=_frozen, eq=False)
     expires: float | None = field(default=None, eq=False)
     principal: str = field(init=False)
 
@@ -283,6 +283,12 @@ class Gate:
         self._all: list[Authenticator] = [_checked(one) for one in given]
         if not self._all:
             raise UsageError("Server(auth=[]): give an authenticator, or none at all")
+        for one in self._all[:-1]:
+            if isinstance(one, _Hook):
+                raise UsageError(
+                    "Server(auth=[...]): a function decides about every request, so it has"
+                    " to be the last of the list"
+                )
         self.is_quick = all(type(one).__module__.startswith(_OWN) for one in self._all)
 
     @property

@@ -6,11 +6,13 @@ what takes long when the user is authenticated. If it raises, the feature is hid
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from attrs import frozen
 
+from ..canonical import JSON
 from ..logs import logger_for
 
 if TYPE_CHECKING:
@@ -38,7 +40,8 @@ class Viewer:
 
     Attributes:
         principal: The authenticated user, if the transport knows one.
-        identity: What else is known about this user, such as the claims of a token.
+        identity: What else is known about this user; `None` for a local or an anonymous
+            client, or if only the name is known.
         scopes: What the user may do; `None` for everything.
         client: The client's name and version, in its own words: nothing proves them.
         era: Whether the client answers by retry (`"modern"`) or on a session.
@@ -52,6 +55,13 @@ class Viewer:
     era: Literal["modern", "legacy"] = "modern"
     revision: str = ""
 
+    @property
+    def claims(self) -> Mapping[str, JSON]:
+        """The claims of the user; empty, if nothing is known about the user."""
+        return _NOTHING if self.identity is None else self.identity.claims
+
+
+_NOTHING: Final[Mapping[str, JSON]] = MappingProxyType({})
 
 #: `visible=` of a tool, a prompt or a resource.
 ViewerTest: TypeAlias = Callable[[Viewer], object]

@@ -60,6 +60,19 @@ def announce(
     logger.info("%s (version %s) on %s: %s", app.name, app.version, loop, offered)
     logger.info("%s is served %s", app.name, where)
     logger.info("its clients: %s", clients)
+    if app.gate is None and clients != PARENT:
+        scoped = sorted(
+            one.name
+            for features in (app.tools, app.prompts, app.resources, app.templates)
+            for one in features.values()
+            if one.scopes
+        )
+        if scoped:
+            logger.warning(
+                "%s cannot be used: they need scopes, and without --auth, --api-keys or"
+                " Server(auth=...) no client has one",
+                ", ".join(scoped),
+            )
     logger.info("its keys: %s", _keys_of(app))
     if tasks is not None:
         logger.info("its tasks: kept in %s", place_of(tasks))

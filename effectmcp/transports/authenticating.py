@@ -20,19 +20,23 @@ def _in_order(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(texts)
 
 
+def _strings(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(texts)
+
+
 @frozen(kw_only=True)
 class AuthSettings:
     """The options that say who may call; any process can read them as JSON.
 
     Attributes:
-        issuer: The URL of the authorization server whose tokens are accepted.
+        issuers: The URLs of the authorization servers whose tokens are accepted.
         resource: The URL of this server, as clients write it.
         audience: What the tokens name as their audience; empty for the resource.
         scopes: The scopes that every request needs.
         api_keys: A file of API keys.
     """
 
-    issuer: str | None = None
+    issuers: tuple[str, ...] = field(default=(), converter=_strings)
     resource: str | None = None
     audience: tuple[str, ...] = field(default=(), converter=_in_order)
     scopes: tuple[str, ...] = field(default=(), converter=_in_order)
@@ -49,19 +53,23 @@ class AuthSettings:
             from ..auth.api_keys import APIKeys
 
             found.append(APIKeys(Path(self.api_keys)))
-        if self.issuer is not None:
+        if self.issuers:
             try:
                 from ..auth import JWTAuth
             except ImportError as exc:
                 raise UsageError(str(exc)) from None
-            found.append(
-                JWTAuth(
-                    issuer=self.issuer,
-                    resource=self.resource or "",
-                    audience=self.audience or None,
-                    scopes=self.scopes,
-                )
-            )
+            try:
+                found += [
+                    JWTAuth(
+                        issuer=one,
+                        resource=self.resource or "",
+                        audience=self.audience or None,
+                        scopes=self.scopes,
+                    )
+                    for one in self.issuers
+                ]
+            except UsageError as exc:
+                raise UsageError(f"--auth, --resource: {exc}") from None
         if not found:
             return
         if app.auth is not None:

@@ -507,12 +507,16 @@ class Conversation:
             words = str(error) or _WHO
             error = CredentialsError(words, error=None)
         elif isinstance(error, CredentialsError):
-            words = _WHO if error.status == 401 else _REFUSED.get(error.status, _WHO)
+            words = _REFUSED.get(error.status, _WHO)
+            if error.scopes:
+                words += f"; it needs {' '.join(sorted(error.scopes))}"
         else:
             logger.error("the authentication hook failed", exc_info=error)
             return self._refuse(500, "authentication failed in the server")
         # The client does not learn the reason, as it may be trying tokens (RFC 6750).
-        level = logging.DEBUG if error.error is None else logging.INFO
+        judged = self._judged
+        has_tried = judged is not None and "authorization" in judged.headers
+        level = logging.INFO if error.error or has_tried else logging.DEBUG
         logger.log(
             level, "%s was refused: %s", self._address or "a client", error.reason
         )
@@ -662,6 +666,8 @@ class Conversation:
         if reply.status == 503:
             self.fields = (*self.fields, _RETRY_AFTER)
         if reply.needs:
+            wanted = " ".join(sorted(reply.needs))
+            logger.info("%s lacks %s", self._address or "a client", wanted)
             lacking = CredentialsError("", error=INSUFFICIENT_SCOPE, scopes=reply.needs)
             self.fields = (*self.fields, *_challenges(self.endpoint.app.gate, lacking))
         self._state = "over"

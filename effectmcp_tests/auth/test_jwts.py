@@ -294,7 +294,7 @@ def test_jwt_tenant_is_needed_and_is_part_of_the_principal() -> None:
 
 def test_jwt_shows_handlers_only_the_chosen_claims() -> None:
     found = door(shown_claims=["email", "name"]).admits(token(email="a@b.c", phone="1"))
-    assert dict(found.shown) == {"email": "a@b.c"}
+    assert dict(found.shown_claims) == {"email": "a@b.c"}
     assert found.claims["phone"] == "1"
 
 

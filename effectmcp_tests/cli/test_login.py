@@ -18,7 +18,7 @@ from anyio.from_thread import start_blocking_portal
 from attrs import frozen
 
 from effectmcp.cli import login_options, main
-from effectmcp.cli.printing import ERROR
+from effectmcp.cli.printing import DECLINED, ERROR
 
 from ..client.ways import PATIENCE
 from ..oauth.authority import Issuer, shop_and_issuer
@@ -168,7 +168,7 @@ def test_a_user_who_declines(
 ) -> None:
     """The words of the authorization server cannot command the terminal."""
     shop.issuer.declines = True
-    assert call("who") == ERROR
+    assert call("who") == DECLINED
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "access_denied: no ?[2Jway" in printed.err

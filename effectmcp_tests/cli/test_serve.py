@@ -210,7 +210,7 @@ def test_options_of_tokens_reach_the_workers(calls: Calls) -> None:
     argv = ["serve", "shop:app", "--http", "0.0.0.0:81", "--workers", "3"]
     assert main([*argv, *TOKENS, *RESOURCE, *more, "--api-keys", "keys"]) == 0
     assert calls[0][2]["auth"] == AuthSettings(
-        issuer="https://idp.example",
+        issuers=("https://idp.example",),
         resource="https://shop.example/mcp",
         audience=("a", "b"),
         scopes=("c",),
@@ -350,13 +350,13 @@ def test_tls(calls: Calls, certificate: tuple[str, str]) -> None:
         (
             ["--http", ":1", "--auth", "idp.example"],
             (
-                "JWTAuth(issuer='idp.example'): write a URL, such as"
-                " https://shop.example/mcp"
+                "--auth, --resource: JWTAuth(issuer='idp.example'): write a URL, such as"
+                " https://idp.example"
             ),
         ),
         (
             ["--http", ":1", *TOKENS, "--require-scope", "a b"],
-            "JWTAuth(scopes=...): 'a b' is not a scope; write it without spaces",
+            "--auth, --resource: JWTAuth(scopes=...): 'a b' is not a scope; write it without spaces",
         ),
         (["--http", ":1", "--key", "x"], "--key belongs to a --certificate"),
         (

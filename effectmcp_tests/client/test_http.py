@@ -283,7 +283,7 @@ def test_a_challenge_is_reported(loop: Loop) -> None:
         await asked.write(b"", "text/plain", 401, header)
 
     assert "status 401" in str(outcome(loop, answer))
-    assert str(outcome(loop, answer)).endswith("; it wants Bearer authorization")
+    assert "requires a login (status 401, Bearer)" in str(outcome(loop, answer))
 
 
 def test_a_redirect_is_not_followed(loop: Loop) -> None:

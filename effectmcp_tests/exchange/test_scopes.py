@@ -644,7 +644,7 @@ def test_handler_learns_who_calls() -> None:
         tenant="acme",
         scopes=frozenset({"b", "a"}),
         claims={"team": "t", "secret": "s"},
-        shown={"team": "t"},
+        shown_claims={"team": "t"},
     )
     result(call(app, "whoami", peer=peer_of(ann)))
     (info,) = seen

@@ -90,9 +90,9 @@ def test_identity_needs_a_subject() -> None:
 def test_identity_keeps_its_own_claims() -> None:
     """Many requests share a cached identity, so none of them can change it."""
     given = {"team": "a"}
-    found = Identity(subject="ann", claims=given, shown=given)
+    found = Identity(subject="ann", claims=given, shown_claims=given)
     given["team"] = "b"
-    assert found.claims == found.shown == {"team": "a"}
+    assert found.claims == found.shown_claims == {"team": "a"}
     changed: Any = found.claims
     with pytest.raises(TypeError):
         changed["team"] = "b"
@@ -100,7 +100,7 @@ def test_identity_keeps_its_own_claims() -> None:
 
 def test_identity_has_no_claims_and_no_scopes_by_default() -> None:
     found = Identity(subject="ann")
-    assert (found.scopes, found.claims, found.shown) == (frozenset(), {}, {})
+    assert (found.scopes, found.claims, found.shown_claims) == (frozenset(), {}, {})
 
 
 #: Strings, and whether each is one scope (RFC 6749, section 3.3).

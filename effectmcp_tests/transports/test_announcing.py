@@ -48,11 +48,11 @@ def find_user(headers: Mapping[str, str]) -> str:
         (None, Site(hosts=[]), LOCAL, "anonymous, under the names (none)"),
         (find_user, Site(), LOCAL, "authenticated by find_user, of this machine only"),
         (
-            [find_user, APIKeys([ANN])],
+            [APIKeys([ANN]), find_user],
             Site(origins=["https://c.example"], proxies=["10.0.0.0/8", "unix"]),
             ["192.0.2.1"],
             (
-                "authenticated by find_user or 1 API key, under any host name; pages of"
+                "authenticated by 1 API key or find_user, under any host name; pages of"
                 " https://c.example; proxies at 10.0.0.0/8, unix"
             ),
         ),

@@ -38,7 +38,7 @@ def test_settings_of_nothing_change_nothing() -> None:
 
 def test_settings_of_tokens() -> None:
     app = Server("shop")
-    AuthSettings(issuer=ISSUER, resource=RESOURCE, scopes=("b", "a")).apply(app)
+    AuthSettings(issuers=(ISSUER,), resource=RESOURCE, scopes=("b", "a")).apply(app)
     assert kinds(app) == [JWTAuth]
     assert app.gate is not None
     metadata = app.gate.metadata()
@@ -51,7 +51,7 @@ def test_settings_of_tokens() -> None:
 def test_settings_of_keys_and_tokens(keys: str) -> None:
     """Each judges what it knows: a key is not sent to the issuer."""
     app = Server("shop")
-    AuthSettings(issuer=ISSUER, resource=RESOURCE, api_keys=keys).apply(app)
+    AuthSettings(issuers=(ISSUER,), resource=RESOURCE, api_keys=keys).apply(app)
     assert kinds(app) == [APIKeys, JWTAuth]
     assert app.gate is not None
     assert app.gate.is_quick
@@ -64,7 +64,7 @@ def test_settings_do_not_replace_the_servers_own(keys: str) -> None:
     app = Server("shop", auth=len)
     for one in (
         AuthSettings(api_keys=keys),
-        AuthSettings(issuer=ISSUER, resource=RESOURCE),
+        AuthSettings(issuers=(ISSUER,), resource=RESOURCE),
     ):
         with pytest.raises(UsageError, match=r"the server has auth= of its own"):
             one.apply(app)
@@ -75,11 +75,11 @@ def test_settings_do_not_replace_the_servers_own(keys: str) -> None:
     ("settings", "words"),
     [
         (AuthSettings(api_keys="/nowhere/at/all"), "cannot be read"),
-        (AuthSettings(issuer="idp", resource=RESOURCE), "JWTAuth(issuer='idp'"),
-        (AuthSettings(issuer=ISSUER), "JWTAuth(resource=''"),
-        (AuthSettings(issuer=ISSUER, resource="shop.example"), "JWTAuth(resource="),
+        (AuthSettings(issuers=("idp",), resource=RESOURCE), "JWTAuth(issuer='idp'"),
+        (AuthSettings(issuers=(ISSUER,)), "JWTAuth(resource=''"),
+        (AuthSettings(issuers=(ISSUER,), resource="shop.example"), "JWTAuth(resource="),
         (
-            AuthSettings(issuer=ISSUER, resource=RESOURCE, scopes=("a b",)),
+            AuthSettings(issuers=(ISSUER,), resource=RESOURCE, scopes=("a b",)),
             "'a b' is not a scope",
         ),
     ],
@@ -94,7 +94,7 @@ def test_settings_that_are_wrong(settings: AuthSettings, words: str) -> None:
 
 def test_settings_reach_a_worker_as_json() -> None:
     settings = AuthSettings(
-        issuer=ISSUER, resource=RESOURCE, audience=("a", "b"), scopes=("c",)
+        issuers=(ISSUER,), resource=RESOURCE, audience=("a", "b"), scopes=("c",)
     )
     text = json.dumps(attrs.asdict(settings, recurse=False))
     assert AuthSettings(**json.loads(text)) == settings

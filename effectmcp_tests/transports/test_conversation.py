@@ -282,7 +282,7 @@ def test_one_of_several_authenticators_judges() -> None:
             ),
             403,
             {"WWW-Authenticate": 'Bearer error="insufficient_scope", scope="a b"'},
-            "your token does not allow this",
+            "your token does not allow this; it needs a b",
         ),
         (
             CredentialsError("a secret", error=None, status=503),
