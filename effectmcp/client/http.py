@@ -83,7 +83,7 @@ class OverHttp:
             raise UsageError(
                 "OverHttp(auth=...) sends Authorization: leave it out of headers="
             )
-        self._login = None if auth is None else LoginSession(auth, url)
+        self._login = None if auth is None else LoginSession(auth, url, pausing=paused)
         self._headers = {
             **(headers or {}),
             "Content-Type": "application/json",
@@ -224,13 +224,13 @@ class OverHttp:
             raise ChannelError(f"{self._url} cannot be reached: {words}") from exc
 
     async def _sign(self, login: LoginSession, method: str) -> Signed:
-        with paused(), _reported():
+        with _reported():
             return await login.sign(method)
 
     async def _log_in(
         self, login: LoginSession, refused: AuthRefusal, signed: Signed, number: int
     ) -> None:
-        with paused(), _reported():
+        with _reported():
             await login.recover(refused, signed, number)
 
     async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:

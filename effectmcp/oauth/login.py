@@ -54,9 +54,6 @@ __all__ = [
     "Visit",
 ]
 
-#: Seconds before it expires that a token is renewed.
-_EARLY: Final = 10.0
-
 #: The error for a client that the authorization server does not know, and the errors
 #: after which a refresh token is of no use (RFC 6749, section 5.2).
 _UNKNOWN: Final = "invalid_client"
@@ -149,7 +146,7 @@ class Login:
             tokens is not None
             and tokens.refresh is not None
             and tokens.expires is not None
-            and self._clock() >= tokens.expires - _EARLY
+            and self._clock() >= tokens.expires
         )
 
     def read(self, status: int, headers: Mapping[str, str]) -> AuthRefusal | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
@@ -18,16 +20,21 @@ from ..fetching.sending import Sender
 from ..logs import logger_for
 from .grants import LoginFlow, Redirect
 from .login import AuthRefusal, Login
-from .settings import OAuth
+from .settings import CodeGrant, OAuth
 from .stores import TokenStore
-from .tokens import Kept
+from .tokens import Kept, OAuthError
 
 __all__ = ["LoginSession", "Signed"]
 
 logger = logger_for("effectmcp.oauth")
 
-#: Seconds until a store is asked again whether another process has logged in.
-_PAUSE = 0.1
+#: Seconds until a store is asked again whether another process has logged in, and until
+#: that process is given up: a little more than a user has.
+_PAUSE: Final = 0.1
+_LONGEST: Final = 660.0
+
+#: Seconds until a token is renewed, if that has just failed.
+_RENEWAL: Final = 5.0
 
 
 @frozen
@@ -81,10 +88,22 @@ class LoginSession:
     Args:
         settings: Who the client is.
         url: The URL of the server.
+        pausing: Returns a context in which the deadlines of a call do not run: it is the
+            user who takes the time.
     """
 
-    def __init__(self, settings: OAuth, url: str) -> None:
+    def __init__(
+        self,
+        settings: OAuth,
+        url: str,
+        *,
+        pausing: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
         self._settings = settings
+        # A program logs in by itself: no user takes time.
+        has_user = isinstance(settings.grant, CodeGrant)
+        self._pausing = pausing if has_user else nullcontext
+        self._no_renewal_until = -math.inf
         self._url = url
         self._place = settings.place(url)
         self._login = Login(settings, url)
@@ -100,15 +119,30 @@ class LoginSession:
     async def sign(self, method: str) -> Signed:
         """Return the headers of a request; a token that has expired is renewed first."""
         if not self._is_loaded:
-            async with self._lock:
+            async with self._turn():
                 if not self._is_loaded:
                     await self._load()
                     self._is_loaded = True
-        if self._login.is_old:
-            async with self._lock:
-                if self._login.is_old:
+        if self._is_due():
+            async with self._turn():
+                if self._is_due():
                     await self._alone(self._login.renew())
+                    if self._login.is_old:
+                        # The old token may be accepted still; do not try in each call.
+                        self._no_renewal_until = anyio.current_time() + _RENEWAL
         return Signed(self._login.sign(method), self._version, self._failures)
+
+    def _is_due(self) -> bool:
+        return self._login.is_old and anyio.current_time() >= self._no_renewal_until
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        with self._pausing():  # another call may wait for the user
+            await self._lock.acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def read(self, status: int, headers: Mapping[str, str]) -> AuthRefusal | None:
         """Return how a response refuses a request; `None` if it does not."""
@@ -130,7 +164,7 @@ class LoginSession:
         Raises:
             EffectMCPError: If there is no token: `OAuthError`, `FetchError`, `UsageError`.
         """
-        async with self._lock:
+        async with self._turn():
             if self._version != signed.version:
                 return
             if self._error is not None and self._failures != signed.failures:
@@ -149,13 +183,18 @@ class LoginSession:
         store, before = self._settings.store, self._login.kept.tokens
         claim = _Claim(store, self._place)
         try:
-            is_told = False
+            is_told, began = False, anyio.current_time()
             # No event reaches this process from another one.
             while not await anyio.to_thread.run_sync(claim.take):  # see above
                 if not is_told:
                     is_told = True
                     logger.warning("waiting for another login at %s", self._url)
-                await anyio.sleep(_PAUSE)
+                with self._pausing():
+                    await anyio.sleep(_PAUSE)
+                if anyio.current_time() - began > _LONGEST:
+                    raise OAuthError(
+                        f"another process has been logging in for {_LONGEST:g} s"
+                    )
         except BaseException:
             claim.drop()
             flow.close()
@@ -187,11 +226,12 @@ class LoginSession:
                         answer = await self._send(request)
                     else:
                         assert visitor is not None  # `OAuth` has checked it
-                        if isinstance(request, Redirect):
-                            answer = await visitor.redirect_uri(request.preferred)
-                            is_open = True
-                        else:
-                            answer = await visitor.visit(request.url, request.state)
+                        with self._pausing():
+                            if isinstance(request, Redirect):
+                                answer = await visitor.redirect_uri(request.preferred)
+                                is_open = True
+                            else:
+                                answer = await visitor.visit(request.url, request.state)
                 except EffectMCPError as exc:
                     request = flow.throw(exc)
                 else:

@@ -70,7 +70,8 @@ class Tokens:
         issuer: The authorization server that issued it.
         scheme: How it is sent.
         refresh: The token that gets a new one; `None` for none.
-        expires: When the access token expires, in seconds since 1970; `None` if unknown.
+        expires: When the access token is renewed, in seconds since 1970: a little before it
+            expires; `None` if unknown.
         scopes: The scopes that were asked for and granted.
         proof_key: The private key, as a JWK, that the token is bound to.
     """
@@ -152,11 +153,16 @@ class Tokens:
             # A server that ignores proofs sends bearer tokens.
             scheme="DPoP" if kind == "dpop" else "Bearer",
             refresh=renewed if is_visible(renewed) else refresh,
-            expires=None if seconds is None else now + seconds,
+            expires=None
+            if seconds is None
+            else now + seconds - min(_EARLY, seconds / 4),
             scopes=sorted(scopes),
             proof_key=proof_key if kind == "dpop" else None,
         )
 
+
+#: Seconds before it expires that a token is renewed, if it lasts longer.
+_EARLY: Final = 10.0
 
 #: Seconds that a token may last by its own words, and the last time that can be kept.
 _LONGEST: Final = 10 * 365 * 86_400.0

@@ -207,8 +207,7 @@ def mount(host: _Router, path: str, asgi: ASGI) -> None:
         raise UsageError(f"mount() takes application(app), and not {asgi!r}")
     host.mount(path, asgi)
     host.add_route(path.rstrip("/") or "/", _WithSlash(host.routes[-1]))
-    metadata = RESOURCE_METADATA + path.rstrip("/")
-    places = dict.fromkeys([metadata, f"{metadata}/{{rest:path}}"])
+    places = {RESOURCE_METADATA + path.rstrip("/"): None}
     if isinstance(asgi, ASGIApplication):
         # The URL that clients write may begin with a path that a proxy removes.
         places |= dict.fromkeys(asgi.endpoint.documents)
@@ -245,6 +244,9 @@ class _Whole:
 
 class _AsgiHost:
     """The connection of one request."""
+
+    #: What waits for a disconnect would take the parts of the body.
+    reads_ahead = False
 
     def __init__(
         self,

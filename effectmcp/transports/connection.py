@@ -323,6 +323,8 @@ class Connection:
         party: The client's address; `None` for a trusted proxy, which has many clients.
     """
 
+    reads_ahead = True
+
     def __init__(self, shared: Shared, stream: trio.abc.Stream) -> None:
         self.limits = shared.limits
         self._shared = shared

@@ -55,6 +55,7 @@ from ..exchange.telling import tell
 from ..logs import logger_for
 from ..protocol.authorization import (
     INSUFFICIENT_SCOPE,
+    RESOURCE_METADATA,
     challenge,
     resource_metadata_path,
 )
@@ -254,6 +255,10 @@ def _judge(endpoint: Endpoint, head: Head) -> Judged | Send:
         return probe(head, endpoint.readiness, is_open=endpoint.is_open)
     if head.path in endpoint.documents:
         return document(head, endpoint.documents[head.path])
+    if head.path.startswith(RESOURCE_METADATA):
+        # A host that routes these paths here, past what it puts before the endpoint, does
+        # so for the documents alone.
+        return refusal(404, "this document does not exist")
     site, given = endpoint.site, head.headers
     headers: dict[str, str]
     if isinstance(given, dict):

@@ -8,10 +8,11 @@ server or of an ASGI host. `conversation` decides what to send, and when.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from attrs import define
 
@@ -21,6 +22,7 @@ from ..drivers.turns import TURNS
 from ..exchange.commands import Reply
 from ..logs import logger_for
 from ..protocol.jsonrpc import Request
+from ..server.identity import CredentialsError
 from .conversation import Begin, Conversation, Identify, Next, Read, Receive
 from .identifying import wait_for
 from .reading import Calls, pump, settle
@@ -44,7 +46,13 @@ class Gone(Exception):
 
 
 class Host(Protocol):
-    """Interface of a connection, for one request."""
+    """Interface of a connection, for one request.
+
+    Attributes:
+        reads_ahead: Whether `wait` may be called before `receive`: it keeps what arrives.
+    """
+
+    reads_ahead: bool
 
     async def receive(self, add: Callable[[bytes], Send | None]) -> Send | None:
         """Pass each part of the body to `add`, to the end or until that refuses it.
@@ -90,7 +98,7 @@ async def converse(loop: Loop, talk: Conversation, host: Host, calls: Calls) -> 
     try:
         step: Next | None = talk.judge()
         if isinstance(step, Identify):
-            step = await _identify(loop, talk, step)
+            step = await _identify(loop, talk, step, host)
         if isinstance(step, Receive):
             step = await host.receive(talk.part) or talk.body()
         if isinstance(step, Begin):
@@ -137,17 +145,27 @@ async def converse(loop: Loop, talk: Conversation, host: Host, calls: Calls) -> 
             talk.close()
 
 
-async def _identify(loop: Loop, talk: Conversation, step: Identify) -> Next:
+async def _identify(
+    loop: Loop, talk: Conversation, step: Identify, host: Host
+) -> Next | None:
+    """Find the user of a request; return the next step, or `None` for a lost client."""
     try:
-        found = await _found(loop, step)
+        found = await _found(loop, step, host)
     except Exception as exc:
         return talk.unidentified(exc)
-    return talk.identified(found)
+    return talk.identified(found[0]) if found else None
 
 
-async def _found(loop: Loop, step: Identify) -> Any:
+async def _found(loop: Loop, step: Identify, host: Host) -> list[Any] | None:
     try:
-        return await wait_for(step.find())
+        found = step.find()
+        if not isinstance(found, Generator) and not inspect.isawaitable(found):
+            return [found]
+        waiting = partial(_waited, loop, found)
+        if not host.reads_ahead:
+            return await waiting()
+        # A client that leaves must not keep its place until a slow database answers.
+        return await host.wait(waiting, loop.Event().wait)
     except BaseException as exc:
         contain(exc, "the authentication hook", loop.is_cancel)
         raise
@@ -168,6 +186,21 @@ async def _aside(
     assert sessions is not None  # the stream is from there
     sessions.answered(read.session, read.stream)
     return talk.reply(Reply(None, body=only))
+
+
+async def _waited(loop: Loop, found: Any) -> list[Any]:
+    box: list[Any] = []
+
+    async def wait() -> None:
+        box.append(await wait_for(found))
+
+    if not await loop.within(_PATIENCE, wait):
+        raise CredentialsError("it took too long", error=None, status=503)
+    return box
+
+
+#: Seconds that the authentication of a client may take.
+_PATIENCE: Final = 30.0
 
 
 @define(eq=False)

@@ -25,6 +25,7 @@ from effectmcp.oauth import (
     MemoryTokens,
     OAuth,
     OAuthError,
+    Registration,
 )
 from effectmcp.oauth.grants import Visit
 from effectmcp.oauth.login import AuthRefusal
@@ -32,7 +33,7 @@ from effectmcp.oauth.session import LoginSession, Signed
 from effectmcp.oauth.tokens import Kept, Tokens
 
 from ..client.ways import PATIENCE, Loop, on_both
-from .world import ISSUER, RETURN, URL, World, given_client, login_at
+from .world import ISSUER, RETURN, URL, Clock, World, given_client, login_at
 
 
 async def _nothing() -> None:
@@ -466,7 +467,10 @@ async def test_the_time_of_the_user_counts_for_no_deadline(
 ) -> None:
     world = World()
     session, _ = session_of(world, User(world, lambda: anyio.sleep(3600)))
+    session._pausing = paused  # as a channel makes it
     channel = OverHttp(URL, auth=OAuth(visitor=User(world)))
+    assert channel._login is not None
+    assert channel._login._pausing is paused
     with deadline(1, "answer"):
         signed = await channel._sign(session, "POST")
         await anyio.sleep(0.9)
@@ -489,3 +493,44 @@ def test_files_are_read_in_a_thread(tmp_path: Any, loop: Loop) -> None:
         assert isinstance(kept.tokens, Tokens)
 
     anyio.run(run, backend=loop)
+
+
+async def test_a_renewal_that_fails_is_not_tried_by_each_call(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The old token may be accepted still, and each try takes time."""
+    world, clock = World(), Clock()
+    session, _ = session_of(world)
+    session._login._clock = clock
+    assert await call(world, session) == Reply(200, 1)
+    clock.now += 3600
+    world.authorities[0].refuses = [Fetched(status=503)] * 50
+    asked = len(world.forms())
+    for _ in range(10):
+        assert await call(world, session) == Reply(200, 0)
+    assert len(world.forms()) == asked + 1
+    await anyio.sleep(6)
+    world.authorities[0].refuses = []
+    assert await call(world, session) == Reply(200, 0)
+    assert len(world.forms()) == asked + 2
+    assert not session._login.is_old
+
+
+async def test_a_program_that_logs_in_has_its_deadline() -> None:
+    """No user takes the time."""
+    given = Registration(client_id="me", client_secret="s", issuer="https://a.example")
+    settings = OAuth(grant=ClientCredentials(), registration=given)
+    assert LoginSession(settings, URL, pausing=paused)._pausing is not paused
+
+
+async def test_another_process_that_never_ends_its_login_is_given_up(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    world, store = World(), MemoryTokens()
+    session, _ = session_of(world, store=store)
+    assert store.try_lock(URL)
+    with pytest.raises(OAuthError, match="another process has been logging in"):
+        await session.recover(REFUSED, await session.sign("POST"), 0)
+    assert trio.current_time() > 600
+    store.unlock(URL)
+    assert await call(world, session) == Reply(200, 1)

@@ -1373,7 +1373,7 @@ async def test_authentication_takes_its_own_time(autojump_clock: MockClock) -> N
     """Authentication may query a service; its time does not count for the head."""
 
     async def authenticate(headers: Any) -> str:
-        await trio.sleep(100)
+        await trio.sleep(25)
         return "ann"
 
     app = shop().app
@@ -1386,6 +1386,44 @@ async def test_authentication_takes_its_own_time(autojump_clock: MockClock) -> N
             await trio.sleep(1)
             await client.send(data[cut:])
             assert (await client.answer()).status == 200
+
+
+async def test_authentication_has_a_time_of_its_own(autojump_clock: MockClock) -> None:
+    async def authenticate(headers: Any) -> str:
+        await trio.sleep_forever()
+        raise AssertionError("unreachable")
+
+    app = shop().app
+    app.auth = authenticate
+    async with serving(app) as doors:
+        began = trio.current_time()
+        got = await doors.connect().ask(request("server/discover"))
+        assert (got.status, trio.current_time() - began) == (503, 30)
+
+
+async def test_a_client_that_leaves_is_authenticated_no_more(
+    autojump_clock: MockClock,
+) -> None:
+    """Else each client of a hook that hangs would keep a connection."""
+    left = trio.Event()
+
+    async def authenticate(headers: Any) -> str:
+        try:
+            await trio.sleep_forever()
+        finally:
+            left.set()
+        raise AssertionError("unreachable")
+
+    app = shop().app
+    app.auth = authenticate
+    async with serving(app) as doors:
+        client = doors.connect()
+        await client.send(post(request("server/discover")))
+        await trio.testing.wait_all_tasks_blocked()
+        assert not left.is_set()
+        await client.stream.aclose()
+        with trio.fail_after(10):
+            await left.wait()
 
 
 # ---- what goes wrong here -----------------------------------------------------------
