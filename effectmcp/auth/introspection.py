@@ -156,8 +156,8 @@ class IntrospectionAuth(TokenAuth):
         now = self.clock()
         until, expires = now + self._cache, None
         if claims.get("exp") is not None:
-            expires = self.check_times(claims, now)
-            until = min(until, expires + self.leeway)
+            expires = self.check_times(claims, now) + self.leeway
+            until = min(until, expires)
         identity = self.identity_in(claims, expires)
         return Verified(identity, until, thumbprint_in(claims))
 

@@ -114,9 +114,8 @@ class JWTAuth(TokenAuth):
         if not any(is_signed(token, key, algorithm) for key in keys):
             raise CredentialsError("key: the signature is wrong")
         # Time has passed since, if the keys were fetched.
-        expires = self.check_times(claims, self.clock())
-        identity = self.identity_in(claims, expires)
-        until = expires + self.leeway
+        until = self.check_times(claims, self.clock()) + self.leeway
+        identity = self.identity_in(claims, until)
         return Verified(identity, until, thumbprint_in(claims), version)
 
     def _checked_header(self, header: dict[str, JSON]) -> tuple[str, str | None]:

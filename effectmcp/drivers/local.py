@@ -30,6 +30,7 @@ from ..engine.steps import given_names, spec_of, step_name
 from ..engine.stops import Done
 from ..errors import StepError, TaskStoreError, UsageError
 from ..logs import logger_for
+from ..server.identity import seconds_of_stream
 from .wrong_loops import check_loop, loop_error, opening, running_name
 
 if TYPE_CHECKING:
@@ -404,6 +405,9 @@ async def tell_changes(
     end = app.changes.listen(mailbox.hear)
     for change in subscription.first:
         mailbox.hear(change)
+    until, identity = None, subscription.identity
+    if identity is not None:
+        until = time.monotonic() + seconds_of_stream(identity, time.time())
     try:
         if subscription.acknowledgement is not None:
             await send(subscription.acknowledgement)
@@ -423,9 +427,7 @@ async def tell_changes(
                 await send(message)
             if is_over and (mailbox.is_empty or pause is not None):
                 return
-            left = (
-                None if subscription.until is None else subscription.until - time.time()
-            )
+            left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
                 return
             if mailbox.is_empty or pause is not None:

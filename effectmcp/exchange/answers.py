@@ -375,8 +375,7 @@ def _listen(context: Context) -> Answering:
         context.request.params,
         partial(may_hear, context.app, viewer_of(context)),
     )
-    identity = context.peer.identity
-    subscription.until = None if identity is None else identity.expires
+    subscription.identity = context.peer.identity
     with seated(context, "Subscribe again later."):
         if subscription.asked_tasks:
             ids = yield from readable_tasks(context, subscription.asked_tasks)

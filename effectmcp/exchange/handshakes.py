@@ -33,7 +33,6 @@ from ..protocol.meta import CLIENT_CAPABILITIES, Meta, read_call_meta
 from ..protocol.methods import methods_of
 from ..protocol.revisions import Revision, negotiate
 from ..server.events import SessionEnded, SessionOpened
-from ..server.viewers import Viewer, may_hear
 from .commands import Peer, Reply
 from .context import Context, Draft, Legacy
 from .lists import capabilities_of
@@ -74,8 +73,12 @@ def answer_legacy(
             return _told_of(_initialize(app, request, peer), app, clock)
         return own(app, request, peer)
     session = peer.session
-    if session is not None and session.scopes != peer.scopes:
-        _hear_as(app, session, peer)  # the client has another token now
+    if (
+        session is not None
+        and not session.has_reader
+        and (session.scopes != peer.scopes or session.identity is not peer.identity)
+    ):
+        session.hear_as(app, peer)  # the client has another token now
     dialect: Legacy | Draft
     if revision.retries:
         dialect = Draft(revision)  # asks by retry, so it needs no session and no room
@@ -152,7 +155,7 @@ def _initialize(app: Server, request: Request, peer: Peer) -> Reply:
     hello = read_hello(request.params)
     revision = negotiate(hello.version, drafts=app.drafts)
     session = Session(revision, hello, peer.principal)
-    _hear_as(app, session, peer)
+    session.hear_as(app, peer)
     if app.taps:
         session.news.tap = partial(tap, app, attrs.evolve(peer, session=session), "out")
     info = {
@@ -174,20 +177,6 @@ def _initialize(app: Server, request: Request, peer: Peer) -> Reply:
     if app.instructions is not None:
         result["instructions"] = app.instructions
     return Reply(result_message(request.id, result), opened=session)
-
-
-def _hear_as(app: Server, session: Session, peer: Peer) -> None:
-    """Let the session's notifications follow what the sender of a request may do."""
-    viewer = Viewer(
-        principal=peer.principal,
-        identity=peer.identity,
-        scopes=peer.scopes,
-        client=session.hello.client,
-        era="legacy",
-        revision=session.revision.version,
-    )
-    session.scopes = peer.scopes
-    session.news.may_hear = partial(may_hear, app, viewer)
 
 
 def _told_of(reply: Reply, app: Server, clock: Callable[[], float]) -> Reply:

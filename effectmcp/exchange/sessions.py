@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -20,11 +21,15 @@ from attrs import define, field
 from ..canonical import JSON
 from ..errors import MissingScope, ProtocolError
 from ..protocol.jsonrpc import INVALID_REQUEST, Id, Response, notification
+from ..server.viewers import Viewer, may_hear
 
 if TYPE_CHECKING:
     from ..protocol.legacy import Hello
     from ..protocol.revisions import Revision
+    from ..server.app import Server
     from ..server.changes import Change
+    from ..server.identity import Identity
+    from .commands import Peer
 
 __all__ = ["Dropped", "Inquiry", "News", "Running", "Session", "TaskInquiry"]
 
@@ -202,7 +207,7 @@ class News:
     #: Changes that a `Subscription` reports at once. A session has none.
     first: tuple[Change, ...] = ()
     #: Its streams end with the token; a session does not.
-    until: float | None = None
+    identity: Identity | None = None
 
     def __init__(self) -> None:
         self.uris: frozenset[str] = frozenset()
@@ -303,7 +308,9 @@ class Session:
         revision: The revision that both sides speak.
         hello: The client's own `initialize` parameters.
         principal: The user who opened the session; no other user may use it.
-        scopes: What this user may do, by the token of the latest request.
+        identity: What the latest token said of this user.
+        scopes: What this user may do, by the same token.
+        has_reader: Whether a stream decides what the notifications may tell.
         log_level: The lowest level of log messages to send.
         most: Limit of requests that run at the same time.
         enter: Takes one of the places for requests of all sessions; returns whether it was
@@ -318,7 +325,9 @@ class Session:
     revision: Revision
     hello: Hello
     principal: str | None = None
+    identity: Identity | None = None
     scopes: frozenset[str] | None = frozenset()
+    has_reader: bool = False
     log_level: str = "info"
     most: int = 1_000
     enter: Callable[[], bool] = _always
@@ -350,6 +359,23 @@ class Session:
             )
         running = self._running[_key(id_)] = Running(id_)
         return running
+
+    def running(self, id_: Id) -> Running | None:
+        """Return a request that is being answered."""
+        return self._running.get(_key(id_))
+
+    def hear_as(self, app: Server, peer: Peer) -> None:
+        """Let the notifications follow what the sender of a request may do."""
+        viewer = Viewer(
+            principal=peer.principal,
+            identity=peer.identity,
+            scopes=peer.scopes,
+            client=self.hello.client,
+            era="legacy",
+            revision=self.revision.version,
+        )
+        self.identity, self.scopes = peer.identity, peer.scopes
+        self.news.may_hear = partial(may_hear, app, viewer)
 
     def ended(self, running: Running) -> None:
         """Remove a request that was answered or has failed."""

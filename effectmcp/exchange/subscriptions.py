@@ -17,6 +17,7 @@ from ..server.changes import Change
 from .task_rows import task_fields
 
 if TYPE_CHECKING:
+    from ..server.identity import Identity
     from .task_rows import TaskRow
 
 __all__ = ["Subscription", "open_subscription"]
@@ -43,7 +44,7 @@ class Subscription:
         first: Changes to tell at once, as they may have happened before.
         is_read: Whether `message` reads a store, and so may block.
         tap: Called with each message but the first.
-        until: When the client's token expires, in seconds since 1970; `None`: never.
+        identity: The client, which has to be authenticated again after a time.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Subscription:
         self.id = id_
         self._may_hear = may_hear
         self.tap: Callable[[Mapping[str, JSON]], None] | None = None
-        self.until: float | None = None
+        self.identity: Identity | None = None
         self.meta: Mapping[str, JSON] = {SUBSCRIPTION_ID: id_}
         self._lists = {what for flag, what in _FLAGS.items() if wanted.get(flag)}
         self._uris = frozenset(wanted.get("resourceSubscriptions", ()))

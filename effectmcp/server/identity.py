@@ -11,6 +11,7 @@ closed: an unknown caller gets 401, and the reason is only logged.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from enum import Enum
 from types import MappingProxyType
@@ -38,6 +39,7 @@ __all__ = [
     "checked_scopes",
     "identity_of",
     "is_scope",
+    "seconds_of_stream",
 ]
 
 _NOTHING: Final[Mapping[str, JSON]] = MappingProxyType({})
@@ -116,17 +118,20 @@ class Identity:
     principal: str = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        if self.issuer is None and self.tenant is None:
-            # As hosts and authors give it: a name. It may be spelled like the others,
-            # but a server has either names or issuers.
-            principal = self.subject
+        is_name = self.issuer is None and self.tenant is None
+        if is_name and not _SPELLED.match(self.subject):
+            principal = self.subject  # as hosts and authors give it
         else:
-            parts = [self.issuer or "", self.subject]
+            parts = [] if is_name else [self.issuer or ""]
+            parts += [self.subject]
             parts += [] if self.tenant is None else [self.tenant]
             # No other parts spell the same text.
             principal = " ".join(quote(one, safe=_SAFE) for one in parts)
         object.__setattr__(self, "principal", principal)
 
+
+#: A name that could be taken for an issuer and a subject.
+_SPELLED: Final = re.compile(r"[^ ]*:[^ ]* | [^ ]+ ")
 
 #: Characters of URLs and names that stay as they are: anything but spaces and percents.
 _SAFE: Final = "!#$&'()*+,-./:;=?@[]_|~"
@@ -243,7 +248,8 @@ class _Hook:
         return getattr(self._function, "__qualname__", "a function of its own")
 
     def identify(self, presented: Presented) -> Any:
-        return self._function(presented.headers)
+        # A copy: the next request of its connection may have the same headers.
+        return self._function(dict(presented.headers))
 
     def handles(self, presented: Presented) -> bool:
         return True
@@ -354,6 +360,21 @@ def _checked(one: object) -> Authenticator:
             " or a function of the headers"
         )
     return _Hook(one)
+
+
+def seconds_of_stream(identity: Identity, now: float) -> float:
+    """Return how long a stream of a client lasts, which then comes back.
+
+    At least a moment: a client that opens it again at once would not stop to do so.
+    """
+    if identity.expires is None:
+        return _RENEWED
+    return max(_MOMENT, identity.expires - now)
+
+
+#: Seconds after which a client without an expiry is authenticated again.
+_RENEWED: Final = 600.0
+_MOMENT: Final = 2.0
 
 
 def identity_of(found: object) -> Identity | None:

@@ -15,7 +15,7 @@ each event, which returns the next step:
     unidentified(error)             Send
     part(data)                      Send: a refusal; or None: read the next part
     body(data)                      Begin, or Send
-    waits()                         Read: for a session's request that waits
+    waits(id)                       Read: for a session's request that waits
     notify(message), event(data)    Send: a part of a stream
     tick()                          Send: a comment; or None, as it is not quiet enough
     reply(reply), end()             Send: the response, or the end of the stream
@@ -59,10 +59,16 @@ from ..protocol.authorization import (
     challenge,
     resource_metadata_path,
 )
-from ..protocol.jsonrpc import encode, internal_error, read_message
+from ..protocol.jsonrpc import Id, encode, internal_error, read_message
 from ..records import record
 from ..server.events import HttpRefused
-from ..server.identity import CredentialsError, Identity, Presented, identity_of
+from ..server.identity import (
+    CredentialsError,
+    Identity,
+    Presented,
+    identity_of,
+    seconds_of_stream,
+)
 from .sessions import SESSION_ID, Sessions, Stream
 from .web import (
     JSON_TYPE,
@@ -310,17 +316,18 @@ class Begin:
 class Read:
     """Send the events of a session's stream that follow event `after`; then call `end`.
 
-    At `until`, in seconds since 1970, the client has to come back with a new token.
+    After some seconds, `lasts`, the client has to come back with a new token.
     """
 
     session: Session
     stream: Stream
     after: int
-    until: float | None = None
+    lasts: float | None = None
 
 
-def _expiry_of(peer: Peer) -> float | None:
-    return None if peer.identity is None else peer.identity.expires
+def _seconds_of(peer: Peer) -> float | None:
+    identity = peer.identity
+    return None if identity is None else seconds_of_stream(identity, time.time())
 
 
 _NO_SCOPES: Final[frozenset[str]] = frozenset()
@@ -499,16 +506,30 @@ class Conversation:
         found = sessions.find_stream(peer.session, headers)
         if isinstance(found, Send):
             return self._refused(found)
+        lacking = found[0].needs - peer.scopes if peer.scopes is not None else None
+        if lacking:
+            problem = CredentialsError(
+                f"scope: the stream needs {' '.join(sorted(lacking))}",
+                error=INSUFFICIENT_SCOPE,
+                status=403,
+                scopes=found[0].needs,
+            )
+            return self.unidentified(problem)
+        if "last-event-id" not in headers or found[0].is_news:
+            # They are for the client that reads them, with this token.
+            peer.session.hear_as(endpoint.app, peer)
+            peer.session.has_reader = True
         self._state = "begun"
         if endpoint.site.proxies and not self._takes_place():
             return self._busy("the server has too many streams")
-        return Read(peer.session, *found, until=_expiry_of(peer))
+        return Read(peer.session, *found, lasts=_seconds_of(peer))
 
     def unidentified(self, error: Exception) -> Send:
         """Answer a client that the authentication hook refused, or failed on."""
         assert self._state in _LEGAL["unidentified"], self._state
         gate = self.endpoint.app.gate
-        if isinstance(error, PermissionError):
+        # Not one of the system, about a file of this server.
+        if isinstance(error, PermissionError) and error.errno is None:
             words = str(error) or _WHO
             error = CredentialsError(words, error=None)
         elif isinstance(error, CredentialsError):
@@ -604,10 +625,13 @@ class Conversation:
 
     # ---- the response ---------------------------------------------------------------
 
-    def waits(self) -> Read:
+    def waits(self, id_: Id) -> Read:
         """Return the stream of a session's request that has to wait.
 
         The request continues in the background, and writes its messages to a new stream.
+
+        Args:
+            id_: The id of the request.
         """
         assert self._state in _LEGAL["waits"], self._state
         sessions = self.endpoint.sessions
@@ -615,10 +639,10 @@ class Conversation:
         assert self._peer is not None
         session = self._peer.session
         assert session is not None
-        stream = sessions.open_stream(session)
+        stream = sessions.open_stream(session, id_)
         # The session has not ended: nothing was awaited since the exchange started.
         assert isinstance(stream, Stream)
-        return Read(session, stream, 0, until=_expiry_of(self._peer))
+        return Read(session, stream, 0)
 
     def notify(self, message: Mapping[str, JSON]) -> Send:
         """Send a message before the response."""

@@ -175,7 +175,7 @@ async def _aside(
     loop: Loop, talk: Conversation, request: Request, begun: Begun, calls: Calls
 ) -> Next:
     """Finish a session's request in a background task; return the next step."""
-    read = talk.waits()
+    read = talk.waits(request.id)
     holding = talk.hand_over()
     ended = None if holding is None else holding.close
     calls.start(loop, begun, request, read.session, read.stream, ended)
@@ -225,7 +225,7 @@ class WaitingResponse:
             step.stream,
             step.after,
             self._write,
-            until=step.until,
+            lasts=step.lasts,
         )
         return True
 

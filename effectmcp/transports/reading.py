@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -151,7 +150,7 @@ async def pump(
     after: int,
     write: Callable[[bytes], Awaitable[None]],
     *,
-    until: float | None = None,
+    lasts: float | None = None,
 ) -> None:
     """Write a stream's events, old and new, until it is over or the connection must close.
 
@@ -162,12 +161,11 @@ async def pump(
         stream: The stream.
         after: The number of the last event that the client has.
         write: Writes events.
-        until: When the client has to come back, in seconds since 1970; `None`: never.
+        lasts: Seconds after which the client has to come back; `None` for no limit.
     """
     bell = loop.Bell()
     reader = stream.read(after, bell.ring)
-    # Clocks differ, but not this process's own two.
-    leave = math.inf if until is None else loop.now() + until - time.time()
+    leave = math.inf if lasts is None else loop.now() + lasts
     is_done = False
     sessions.reading(session, +1)
     try:

@@ -33,7 +33,8 @@ from .web import Send, refusal, session_named
 
 if TYPE_CHECKING:
     from ..exchange.commands import Peer
-    from ..exchange.sessions import Session
+    from ..exchange.sessions import Running, Session
+    from ..protocol.jsonrpc import Id
     from ..server.app import Server
 
 __all__ = ["SESSION_ID", "SessionLimits", "Sessions", "Stream", "StreamReader"]
@@ -98,12 +99,14 @@ class Stream:
         hold: Opens a holding for its bytes, given a function that frees them; `None` if
             they are not counted.
         rests: Called each time when the stream is over and has no reader.
+        running: The request whose messages they are; `None` for none.
 
     Attributes:
         is_over: Whether no more messages follow.
         is_lost: Whether messages were dropped before a client had read them.
         is_written: Whether a reader has written all messages, with the last one.
         only: The response, if no message was sent before it.
+        is_news: Whether it belongs to no request.
     """
 
     def __init__(
@@ -112,8 +115,11 @@ class Stream:
         kept: int,
         hold: OpenHolding | None = None,
         rests: Callable[[Stream], None] | None = None,
+        running: Running | None = None,
     ) -> None:
         self.name = name
+        self.is_news = rests is None
+        self._running = running
         self.is_over = self.is_lost = self.is_written = False
         self.only: bytes | None = None
         self._kept = kept
@@ -125,6 +131,11 @@ class Stream:
         #: The number of the first event that is kept.
         self._first = 1
         self._reader: StreamReader | None = None
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The scopes that a client needs to read it: those of the feature it is of."""
+        return frozenset() if self._running is None else self._running.needs
 
     def add(self, message: bytes, *, is_question: bool = False) -> None:
         """Add a message, which is one line; drop it if the stream is over."""
@@ -462,8 +473,12 @@ class Sessions:
 
     # ---- streams ----
 
-    def open_stream(self, session: Session) -> Stream | Send:
+    def open_stream(self, session: Session, id_: Id | None = None) -> Stream | Send:
         """Create a stream for the messages of a request.
+
+        Args:
+            session: The session.
+            id_: The id of the request, if it is running.
 
         Returns:
             The stream, or the response that the session has ended meanwhile.
@@ -481,6 +496,7 @@ class Sessions:
             self.limits.kept,
             partial(self._budget.open, kept.party),
             partial(self._rests, kept),
+            None if id_ is None else session.running(id_),
         )
         return stream
 

@@ -47,7 +47,7 @@ def test_jwt_accepted_is_an_identity() -> None:
     found = door().admits(token(scope="orders:read orders:write"))
     assert (found.subject, found.issuer, found.tenant) == ("ann", URL, None)
     assert found.scopes == {"orders:read", "orders:write"}
-    assert found.expires == START + 600
+    assert found.expires == START + 600 + 30
     assert found.principal == f"{URL} ann"
     assert found.claims["client_id"] == "a client"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -49,10 +50,23 @@ def test_principal_is_equal_only_for_equal_parts(one: Any, other: Any) -> None:
     assert same is (one == other)
 
 
-@given(TEXTS)
+@given(TEXTS.filter(lambda one: not re.match(r"[^ ]*:[^ ]* | [^ ]+ ", one)))
 def test_principal_of_a_name_is_the_name(name: str) -> None:
     """As hosts and hooks have always given it: states and tasks are bound to it."""
     assert Identity(subject=name).principal == name
+
+
+@given(TEXTS, TEXTS, TEXTS)
+def test_principal_of_a_name_is_of_no_issuer(a: str, b: str, c: str) -> None:
+    """A user who may choose a name, beside users of an issuer, becomes none of them."""
+    issuer = f"https://{a.replace(' ', '')}"
+    for spelled in (
+        Identity(issuer=issuer, subject=b),
+        Identity(issuer=issuer, subject=b, tenant=c),
+        Identity(subject=b, tenant=c),
+    ):
+        named = Identity(subject=spelled.principal)
+        assert named.principal != spelled.principal
 
 
 @given(PARTS, st.frozensets(st.sampled_from(["a", "b"])))

@@ -529,7 +529,7 @@ def test_a_request_of_a_session_gets_a_stream_when_it_waits() -> None:
     assert isinstance(begin, Begin)
     assert isinstance(begin.message, Request)
     assert begin.peer.session is session
-    step = talk.waits()
+    step = talk.waits(1)
     assert (step.session, step.after) == (session, 0)
     answer = talk.reply(Reply(None, body=b"{}"))
     assert (answer.status, answer.data) == (200, b"{}")
