@@ -40,7 +40,11 @@ def add(parsers: Any) -> None:
     parser.add_argument("target", help="as for `call`")
     parser.add_argument("--json", action="store_true", help="print the lists as JSON")
     parser.add_argument(
-        "--header", action="append", default=[], metavar="NAME: VALUE", help="for a URL"
+        "--header",
+        action="append",
+        default=[],
+        metavar="NAME: VALUE",
+        help="for a URL: a header of each request (repeatable)",
     )
     add_version(parser)
     parser.add_argument("--timeout", type=float, metavar="SECONDS")

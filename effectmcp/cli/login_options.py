@@ -50,7 +50,8 @@ def add_login(parser: Any) -> None:
     group.add_argument(
         "--client-id",
         metavar="ID",
-        help=f"the id of a client that is registered already; its secret is in {_SECRET}",
+        help="the id of a client that is registered already, whose tokens are kept apart;"
+        f" its secret is in {_SECRET}",
     )
     group.add_argument(
         "--issuer",
