@@ -150,20 +150,25 @@ class APIKeys:
         Raises:
             CredentialsError: If the key is unknown.
         """
-        _, key = credentials(presented)
+        scheme, key = credentials(presented)
         self._refresh()
-        found = self._keys.get(_hash(key))
+        found = self._keys.get(_hash(key)) if scheme == "bearer" else None
         if found is None:
             raise CredentialsError("key: this API key is unknown")
         return found
 
     def handles(self, presented: Presented) -> bool:
-        """Return whether a request has such a key."""
+        """Return whether a request has such a key, or one that is known."""
         try:
-            _, key = credentials(presented)
+            scheme, key = credentials(presented)
         except CredentialsError:
             return False
-        return key.startswith(_PREFIX)
+        if scheme != "bearer":
+            return False  # a key has no owner who could prove it (DPoP)
+        if key.startswith(_PREFIX):
+            return True
+        self._refresh()  # a key of an author may begin in another way
+        return _hash(key) in self._keys
 
     def challenges(
         self, error: str | None, scopes: Iterable[str] = ()

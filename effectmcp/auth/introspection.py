@@ -47,6 +47,9 @@ class IntrospectionAuth(TokenAuth):
         **options: As for every token; see `TokenAuth`.
     """
 
+    #: Its tokens say nothing about their issuer.
+    takes_every_token = True
+
     def __init__(
         self,
         *,

@@ -275,7 +275,11 @@ class TokenAuth:
             if bound is None:
                 raise CredentialsError("key: the token is bound to no key")
             if scheme != "dpop":
-                raise CredentialsError("key: the token came without a proof (DPoP)")
+                # The code asks for a proof (RFC 9449, section 7.1).
+                raise CredentialsError(
+                    "key: the token came without a proof (DPoP)",
+                    error="invalid_dpop_proof",
+                )
             principal = verified.identity.principal
             self._proofs.check(presented, token, bound, now, principal=principal)
         missing = self._scopes - verified.identity.scopes

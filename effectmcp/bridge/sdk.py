@@ -129,11 +129,17 @@ class FlowServers(Generic[S]):
         """Make `app` the server of flows in `mcp`; log what no bridge passes on.
 
         Raises:
-            UsageError: If `mcp` has flows already, or `app` hides features.
+            UsageError: If `mcp` has flows already, or `app` hides features or
+                authenticates.
         """
         known = self.of(mcp)
         if app.is_filtered:
             raise UsageError(f"{app!r} has visible=, and {_LISTS}")
+        if app.auth is not None:
+            raise UsageError(
+                f"{app!r} has auth=, and the server of another SDK authenticates its"
+                " callers: set authentication up there, and leave auth= out"
+            )
         if any((known.tools, known.prompts, known.resources, known.templates)):
             raise UsageError(f"{mcp!r} has flows already: call include() before them")
         rest = {"completions": app.completions, "instructions": app.instructions}

@@ -17,6 +17,7 @@ from ..engine.journal import Journal
 from ..engine.stops import Failure
 from ..errors import (
     ArgumentsError,
+    MissingScope,
     OutputError,
     ProtocolError,
     StateError,
@@ -55,6 +56,7 @@ from .results import (
     resource_result,
     tool_failure,
     tool_result,
+    unshared,
 )
 from .rounds import FlowCall
 from .subscriptions import open_subscription
@@ -319,11 +321,14 @@ def _read_resource(context: Context) -> Answering:
             going = intercept(
                 context, chain, resource, uri, None, call, lambda given: kwargs
             )
-            return reply_to(context, (yield from going))
-        value = yield from call.run(kwargs)
-        if isinstance(value, (Interim, Handle)):
-            return reply_to(context, value)
-        return reply_to(context, resource_result(resource, uri, value))
+            outcome = yield from going
+        else:
+            outcome = yield from call.run(kwargs)
+            if not isinstance(outcome, (Interim, Handle)):
+                outcome = resource_result(resource, uri, outcome)
+        if isinstance(outcome, Mapping):
+            outcome = unshared(app, resource, outcome)
+        return reply_to(context, outcome)
     except Exception as exc:
         raise error_of(_told(context, exc), uri) from exc
 
@@ -333,6 +338,7 @@ def _find_resource(context: Context, uri: str) -> tuple[Resource, Mapping[str, A
     resource = app.resources.get(uri)
     if resource is not None and (not app.is_filtered or may_call(context, resource)):
         return resource, {}
+    missing: MissingScope | None = None
     for template in app.templates.values():
         texts = template.template.match(uri)
         if texts is None:
@@ -341,8 +347,13 @@ def _find_resource(context: Context, uri: str) -> tuple[Resource, Mapping[str, A
             found = read_texts(template.handler, texts)
         except ArgumentsError:
             continue  # the function does not take such values: try the next template
-        if not app.is_filtered or may_call(context, template):
-            return template, found
+        try:
+            if not app.is_filtered or may_call(context, template):
+                return template, found
+        except MissingScope as exc:
+            missing = missing or exc  # another template may need less
+    if missing is not None:
+        raise missing
     raise ProtocolError(INVALID_PARAMS, "Resource not found", {"uri": uri})
 
 

@@ -87,9 +87,9 @@ class Peer:
     """
 
     principal: str | None = None
-    identity: Identity | None = None
+    identity: Identity | None = field(default=None, repr=False)
     scopes: frozenset[str] | None = frozenset()
-    headers: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
     address: str | None = None
     session: Session | None = None
     is_busy: bool = False

@@ -121,6 +121,7 @@ def intercept(
         tags=feature.tags,
         arguments=given,
         principal=context.peer.principal,
+        identity=context.peer.identity,
         party=context.peer.party,
         client=meta.client,
         era=context.dialect.era,

@@ -45,6 +45,7 @@ from ..shapes.words import type_name
 from .commands import Overdue
 
 if TYPE_CHECKING:
+    from ..server.app import Server
     from ..server.features import Feature, Prompt, Resource, Tool
     from ..server.interceptors import CallKind
 
@@ -58,6 +59,7 @@ __all__ = [
     "told_failure",
     "tool_failure",
     "tool_result",
+    "unshared",
 ]
 
 logger = logger_for("effectmcp.server")
@@ -171,6 +173,20 @@ def resource_result(resource: Resource, uri: str, value: Any) -> dict[str, JSON]
         "ttlMs": int(resource.ttl * 1000),
         "cacheScope": resource.scope,
     }
+
+
+def unshared(
+    app: Server, resource: Resource, fields: Mapping[str, JSON]
+) -> Mapping[str, JSON]:
+    """Return the fields of a result, private if only some users may read the resource.
+
+    A cache that users share would show them a public result without a check of this
+    server (2026-07-28, Caching).
+    """
+    is_for_some = resource.visible or resource.scopes or app.visible
+    if is_for_some and fields.get("cacheScope") == "public":
+        return {**fields, "cacheScope": "private"}
+    return fields
 
 
 #: By the kind of a feature: returns the fields of a result, given the feature, the name or

@@ -70,7 +70,7 @@ class Fetched:
     """
 
     status: int
-    headers: Mapping[str, str] = field(factory=dict)
+    headers: Mapping[str, str] = field(factory=dict, repr=False)
     body: bytes = field(default=b"", repr=False)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
@@ -20,13 +21,14 @@ from urllib.request import getproxies, proxy_bypass
 import anyio
 import anyio.to_thread
 import httpx2
+from anyio.lowlevel import RunVar
 from attrs import define, field
 
 from ..logs import logger_for
 from .requests import Fetch, Fetched, FetchError
 from .zones import Zone, zone_of, zone_of_party, zone_of_url
 
-__all__ = ["Sender", "SyncSender", "send", "send_in_thread"]
+__all__ = ["Sender", "SyncSender", "own_sender", "send", "send_in_thread"]
 
 logger = logger_for("effectmcp.fetching")
 
@@ -37,6 +39,10 @@ _SAID: Final = 200
 
 #: Addresses of a host that are tried.
 _MOST_TRIED: Final = 4
+
+#: Seconds that a thread waits for a request of another thread. An issuer that hangs would
+#: otherwise hold all threads of a WSGI host, also those for users of other issuers.
+_PATIENCE: Final = 3.0
 
 
 # ---- which address ------------------------------------------------------------------
@@ -109,6 +115,20 @@ def _addresses_of(request: Fetch, proxy: str | None) -> list[str]:
             raise FetchError(request.url, f"its host is unknown: {exc}") from None
     _check(request, near, own)
     return own[:_MOST_TRIED]
+
+
+#: The threads of each event loop that resolve names. A resolver that hangs keeps its
+#: thread: of anyio's 40, which the rest of the program shares, it would take one each.
+_MOST_RESOLVERS: Final = 40
+_limiter: Final[RunVar[anyio.CapacityLimiter]] = RunVar("effectmcp_resolvers")
+
+
+def _resolvers() -> anyio.CapacityLimiter:
+    found = _limiter.get(None)
+    if found is None:
+        found = anyio.CapacityLimiter(_MOST_RESOLVERS)
+        _limiter.set(found)
+    return found
 
 
 # ---- one request --------------------------------------------------------------------
@@ -203,7 +223,11 @@ async def send(request: Fetch) -> Fetched:
         # The resolver blocks, and cannot be stopped.
         addresses: list[str | None] = [
             *await anyio.to_thread.run_sync(
-                _addresses_of, request, proxy, abandon_on_cancel=True
+                _addresses_of,
+                request,
+                proxy,
+                abandon_on_cancel=True,
+                limiter=_resolvers(),
             )
         ] or [None]
         while True:
@@ -257,7 +281,7 @@ class _Flight:
 class Sender:
     """Sends requests on one event loop; equal shared ones one at a time."""
 
-    _flights: dict[_Key, _Flight] = field(factory=dict)
+    _flights: dict[_Key, _Flight] = field(factory=dict, repr=False)
 
     async def __call__(self, request: Fetch) -> Fetched:
         """Send a request; return its response.
@@ -287,13 +311,31 @@ class Sender:
             flight.landed.set()
 
 
+_sender: Final[RunVar[Sender]] = RunVar("effectmcp_sender")
+
+
+def own_sender() -> Sender:
+    """Return the sender of the running event loop."""
+    found = _sender.get(None)
+    if found is None:
+        found = Sender()
+        _sender.set(found)
+    return found
+
+
 @define(eq=False)
 class SyncSender:
-    """Sends requests in threads; equal shared ones one at a time."""
+    """Sends requests in threads; equal shared ones one at a time.
+
+    Attributes:
+        send: Sends one request.
+        patience: Seconds that a request waits for an equal one of another thread.
+    """
 
     send: Callable[[Fetch], Fetched] = send_in_thread
+    patience: float = _PATIENCE
     _lock: threading.Lock = field(factory=threading.Lock)
-    _flights: dict[_Key, _Flight] = field(factory=dict)
+    _flights: dict[_Key, _Flight] = field(factory=dict, repr=False)
 
     def __call__(self, request: Fetch) -> Fetched:
         """Send a request; return its response.
@@ -304,13 +346,16 @@ class SyncSender:
         if not request.is_shared:
             return self.send(request)
         key = _key(request)
+        until = time.monotonic() + min(self.patience, request.timeout)
         while True:
             with self._lock:
                 flight = self._flights.get(key)
                 if flight is None:
                     flight = self._flights[key] = _Flight(threading.Event())
                     break
-            flight.landed.wait(request.timeout)
+            if not flight.landed.wait(max(0.0, until - time.monotonic())):
+                problem = "the same request of another thread takes too long"
+                raise FetchError(request.url, problem)
             if flight.error is not None:
                 raise FetchError(flight.error.url, flight.error.problem)
             if flight.response is not None:

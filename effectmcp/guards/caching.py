@@ -35,7 +35,8 @@ def cache_results(
 ) -> Interceptor:
     """Cache the results of plain and async functions, in this process.
 
-    A result is kept for one user and the same arguments. Functions that yield effects
+    A result is kept for one user, with the same scopes and shown claims, and the same
+    arguments. Functions that yield effects
     pass through: their results may depend on answers. So do results that are errors.
 
     Args:
@@ -76,13 +77,23 @@ def cache_results(
 def _key_of(call: Call, *, shared: bool) -> bytes | None:
     """Return the digest of a call; `None` for arguments that no digest can have."""
     # Results may differ between eras, as a function may ask who calls.
-    whose = None if shared else [call.principal, call.client]
+    whose = None if shared else [call.principal, call.client, _known_of(call)]
     try:
         arguments = None if call.arguments is None else dict(call.arguments)
         text = dumps([call.kind, call.name, arguments, call.revision, whose])
     except CanonicalError:
         return None
     return blake2b(text, digest_size=32).digest()
+
+
+def _known_of(call: Call) -> JSON:
+    """Return what a handler can read of the caller: a token may have changed it."""
+    identity = call.identity
+    if identity is None:
+        return None
+    claims = dict(identity.shown_claims)
+    scopes: JSON = sorted(identity.scopes)
+    return [identity.issuer, identity.tenant, scopes, claims]
 
 
 @define

@@ -32,8 +32,9 @@ _PATH: Final = "/callback"
 _LONGEST: Final = 16 * 1024
 _TIME: Final = 10.0
 
-#: Connections at once.
-_MOST: Final = 16
+#: Connections at once. Other users of this machine can open some, and send nothing: the
+#: user's browser would wait for a place.
+_MOST: Final = 256
 
 
 class Browser:

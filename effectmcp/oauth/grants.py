@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Mapping, MutableMapping
 from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ..canonical import JSON
 from ..fetching.requests import Fetch, Fetched, form_of
@@ -65,8 +65,8 @@ class Visit:
         state: The parameter `state` of that URL.
     """
 
-    url: str
-    state: str
+    url: str = field(repr=False)
+    state: str = field(repr=False)
 
 
 #: A generator of requests to servers and to the user.
@@ -92,7 +92,7 @@ class TokenClient:
     near: str
     registration: Registration
     scopes: tuple[str, ...]
-    proof_key: Mapping[str, Any] | None
+    proof_key: Mapping[str, Any] | None = field(repr=False)
     nonces: MutableMapping[str, str]
     clock: Callable[[], float]
     new_text: Callable[[], str]
@@ -155,9 +155,26 @@ def _token(
                 refresh=refresh,
             )
         if not is_first or answer.get("error") != "use_dpop_nonce":
-            raise refused(f"{printable(found.issuer)} gave no token", response, answer)
+            secrets = _secrets_in(headers, {**form, **fields})
+            secrets += (asking.registration.client_secret,)
+            what = f"{printable(found.issuer)} gave no token"
+            raise refused(what, response, answer, secrets)
         is_first = False  # (RFC 9449, section 8)
 
+
+def _secrets_in(
+    headers: Mapping[str, str], form: Mapping[str, str | None]
+) -> tuple[str | None, ...]:
+    """Return what a request has that a message must not show."""
+    basic = headers.get("Authorization", "").partition(" ")[2]
+    return basic, *(form.get(one) for one in _SECRETS)
+
+
+#: The fields of a form whose values could be used by others.
+_SECRETS: Final = (
+    *("client_secret", "client_assertion", "assertion", "subject_token"),
+    *("refresh_token", "code", "code_verifier"),
+)
 
 _FORM: Final = {
     "Content-Type": "application/x-www-form-urlencoded",
@@ -252,11 +269,13 @@ def _code_in(came: str, redirect_uri: str, state: str, asking: TokenClient) -> s
         raise OAuthError("the user was sent to another page: nothing of it is used")
     if "error" in fields:
         code, words = fields["error"], fields.get("error_description", "")
-        said = ": ".join(printable(one) for one in (code, words) if one)
+        secrets = (asking.registration.client_secret,)
+        said = ": ".join(printable(one, secrets) for one in (code, words) if one)
         if asking.scope is None:
             said += "; no scope was asked for, so name one (--scope, OAuth(scopes=...))"
         raise OAuthError(
-            f"{printable(found.issuer)} did not log in: {said}", printable(code)
+            f"{printable(found.issuer)} did not log in: {said}",
+            printable(code, secrets),
         )
     if not fields.get("code"):
         raise OAuthError(f"{printable(found.issuer)} sent no code")
@@ -321,29 +340,29 @@ def exchange(asking: TokenClient, grant: IdentityAssertion) -> LoginFlow[str]:
         OAuthError: If it returns no assertion.
     """
     url = grant.token_endpoint
+    form = {
+        "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+        "requested_token_type": _ID_JAG,
+        "subject_token": given(grant.id_token),
+        "subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
+        "audience": asking.found.issuer,
+        "resource": asking.found.resource,
+        "scope": asking.scope,
+        "client_id": grant.client_id,
+        "client_secret": grant.client_secret,
+    }
     response: Fetched = yield Fetch(
         url=url,
         # The company's own provider: not the server has named it, but the user.
         near=url,
         method="POST",
         headers=_FORM,
-        body=form_of(
-            {
-                "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
-                "requested_token_type": _ID_JAG,
-                "subject_token": given(grant.id_token),
-                "subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
-                "audience": asking.found.issuer,
-                "resource": asking.found.resource,
-                "scope": asking.scope,
-                "client_id": grant.client_id,
-                "client_secret": grant.client_secret,
-            }
-        ),
+        body=form_of(form),
     )
     answer = read_json(response)
     if response.status != 200 or "error" in answer:
-        raise refused("the identity provider gave no assertion", response, answer)
+        what = "the identity provider gave no assertion"
+        raise refused(what, response, answer, _secrets_in({}, form))
     assertion: JSON = answer.get("access_token")
     if not isinstance(assertion, str) or answer.get("issued_token_type") != _ID_JAG:
         raise OAuthError("the identity provider sent something else than an assertion")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 from urllib.parse import quote, urlsplit
 
@@ -283,11 +283,24 @@ def read_json(response: Fetched) -> dict[str, JSON]:
     return found if isinstance(found, dict) else {}
 
 
-def refused(what: str, response: Fetched, found: Mapping[str, JSON]) -> OAuthError:
-    """Return the error for a response of an authorization server."""
+def refused(
+    what: str,
+    response: Fetched,
+    found: Mapping[str, JSON],
+    secrets: Iterable[str | None] = (),
+) -> OAuthError:
+    """Return the error for a response of an authorization server.
+
+    Args:
+        what: What did not happen.
+        response: The response.
+        found: The JSON object in it.
+        secrets: What the request had, and an error must not show.
+    """
     code, words = found.get("error"), found.get("error_description")
-    said = ": ".join(printable(one) for one in (code, words) if isinstance(one, str))
+    hidden = tuple(secrets)
+    shown = [printable(one, hidden) for one in (code, words) if isinstance(one, str)]
     return OAuthError(
-        f"{what}: {said or f'status {response.status}'}",
-        printable(code) if isinstance(code, str) else None,
+        f"{what}: {': '.join(shown) or f'status {response.status}'}",
+        printable(code, hidden) if isinstance(code, str) else None,
     )

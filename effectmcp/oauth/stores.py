@@ -161,7 +161,8 @@ class FileTokens:
         self._make_folder()
         place = self._place(server, "lock")
         try:
-            file = place.open("a")
+            # For its owner alone: another user who can open it could hold the lock.
+            file = open(os.open(place, os.O_RDWR | os.O_CREAT, 0o600), "a")
         except OSError as exc:
             raise UsageError(f"{place} cannot be locked: {exc}") from None
         if not _lock(file):

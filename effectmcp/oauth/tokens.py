@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, Self, TypeAlias, TypeGuard
+from urllib.parse import quote, quote_plus
 
 from attrs import asdict, field, frozen
 
@@ -24,11 +25,23 @@ Scheme: TypeAlias = Literal["Bearer", "DPoP"]
 _TOKEN: Final = re.compile(r"[!-~]{1,65536}")
 
 
-def printable(text: object) -> str:
-    """Return a stranger's text for a message: short, and without control characters."""
+def printable(text: object, secrets: Iterable[str | None] = ()) -> str:
+    """Return a stranger's text for a message: short, and without control characters.
+
+    Args:
+        text: The text.
+        secrets: What a message must not show, if the stranger repeats it.
+    """
     shown = text if isinstance(text, str) else repr(text)
+    for one in sorted(filter(None, secrets), key=len, reverse=True):
+        for spelled in (one, quote(one, safe=""), quote_plus(one)):
+            if len(spelled) >= _SHORTEST:
+                shown = shown.replace(spelled, "***")
     return "".join(one if one.isprintable() else "?" for one in shown[:_SAID])
 
+
+#: Characters of the shortest secret that is hidden: of fewer, every word has some.
+_SHORTEST: Final = 4
 
 #: Ids, secrets, codes and refresh tokens (RFC 6749, appendix A: 1*VSCHAR).
 _VISIBLE: Final = re.compile(r"[ -~]{1,65536}")
@@ -191,7 +204,7 @@ class Kept:
     """
 
     tokens: Tokens | None = None
-    clients: Mapping[str, Mapping[str, JSON]] = field(factory=dict)
+    clients: Mapping[str, Mapping[str, JSON]] = field(factory=dict, repr=False)
 
     def to_json(self) -> dict[str, JSON]:
         """Return it as JSON."""

@@ -11,9 +11,11 @@ closed: an unknown caller gets 401, and the reason is only logged.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from enum import Enum
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from urllib.parse import quote
@@ -84,6 +86,19 @@ def _check_part(of: Identity, attribute: Any, value: Any) -> None:
         raise UsageError(f"Identity({attribute.name}={value!r}): give a text")
 
 
+def _check_time(of: Identity, attribute: Any, value: Any) -> None:
+    try:
+        is_time = value is None or (
+            type(value) in (int, float) and math.isfinite(value)
+        )
+    except OverflowError:
+        is_time = False  # an integer of 400 digits
+    if not is_time:
+        raise UsageError(
+            f"Identity(expires={value!r:.100}): give seconds since 1970, or None"
+        )
+
+
 def _is_unicode(text: str) -> bool:
     try:
         text.encode()
@@ -112,9 +127,13 @@ class Identity:
     issuer: str | None = field(default=None, validator=_check_part)
     tenant: str | None = field(default=None, validator=_check_part)
     scopes: frozenset[str] = field(default=frozenset(), converter=_scopes)
-    claims: Mapping[str, JSON] = field(default=None, converter=_frozen, eq=False)
-    shown_claims: Mapping[str, JSON] = field(default=None, converter=_frozen, eq=False)
-    expires: float | None = field(default=None, eq=False)
+    claims: Mapping[str, JSON] = field(
+        default=None, converter=_frozen, eq=False, repr=False
+    )
+    shown_claims: Mapping[str, JSON] = field(
+        default=None, converter=_frozen, eq=False, repr=False
+    )
+    expires: float | None = field(default=None, eq=False, validator=_check_time)
     principal: str = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -159,7 +178,7 @@ class Presented:
     """
 
     method: str
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=False)
     address: str | None = None
 
 
@@ -176,6 +195,9 @@ class CredentialsError(EffectMCPError):
         status: The status: 401; 403 if a scope is missing; 503 if the authenticator
             cannot say now.
         scopes: The scopes that every request needs.
+
+    Raises:
+        UsageError: If the status is another one.
     """
 
     def __init__(
@@ -187,6 +209,10 @@ class CredentialsError(EffectMCPError):
         scopes: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(reason)
+        if status not in (401, 403, 503):
+            raise UsageError(
+                f"CredentialsError(status={status!r}): give 401, 403 or 503"
+            )
         self.reason = reason
         self.error = error
         self.status = status
@@ -200,6 +226,9 @@ Found: TypeAlias = Identity | str | Anonymous | None
 
 class Authenticator(Protocol):
     """Interface of the objects of `effectmcp.auth`; write one for another scheme.
+
+    One that judges every token, as none says whether it is meant, also has
+    `takes_every_token = True`: in a list, others come before it.
 
     Attributes:
         resource: The URL of the server, as tokens name it; `None` without OAuth.
@@ -289,12 +318,8 @@ class Gate:
         self._all: list[Authenticator] = [_checked(one) for one in given]
         if not self._all:
             raise UsageError("Server(auth=[]): give an authenticator, or none at all")
-        for one in self._all[:-1]:
-            if isinstance(one, _Hook):
-                raise UsageError(
-                    "Server(auth=[...]): a function decides about every request, so it has"
-                    " to be the last of the list"
-                )
+        _check_order(self._all)
+        _check_resources(self._all)
         self.is_quick = all(type(one).__module__.startswith(_OWN) for one in self._all)
 
     @property
@@ -345,6 +370,41 @@ class Gate:
 
     def __repr__(self) -> str:
         return " or ".join(map(str, self._all))
+
+
+def _check_order(all_: list[Authenticator]) -> None:
+    """Check that each authenticator is asked.
+
+    Raises:
+        UsageError: If one before it decides about all that it could judge.
+    """
+    for one, later in pairwise(all_):
+        if isinstance(one, _Hook):
+            raise UsageError(
+                "Server(auth=[...]): a function decides about every request, so it has"
+                " to be the last of the list"
+            )
+        takes_all = getattr(one, "takes_every_token", False)
+        if takes_all and not isinstance(later, _Hook):
+            name, after = type(one).__name__, type(later).__name__
+            raise UsageError(
+                f"Server(auth=[...]): {name} decides about every token, so {after} after"
+                f" it would never be asked: put {name} after the others"
+            )
+
+
+def _check_resources(all_: list[Authenticator]) -> None:
+    """Check that tokens name the server by one URL.
+
+    Raises:
+        UsageError: If they name it by two: its metadata has room for one.
+    """
+    found = sorted({one.resource for one in all_ if one.resource is not None})
+    if len(found) > 1:
+        raise UsageError(
+            f"Server(auth=[...]): its authenticators have different resource=:"
+            f" {', '.join(found)}; a server has one URL"
+        )
 
 
 def _checked(one: object) -> Authenticator:

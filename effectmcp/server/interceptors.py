@@ -38,6 +38,7 @@ from .listeners import called_by, takes
 if TYPE_CHECKING:
     from ..engine.stops import Question
     from .features import Feature
+    from .identity import Identity
 
 __all__ = [
     "Call",
@@ -69,6 +70,8 @@ class Call:
         arguments: The arguments as the client sent them, unchecked; `None` for a
             resource. Do not change them in place: see `with_arguments`.
         principal: The authenticated user, if the transport knows one.
+        identity: What else is known about this user, such as scopes; `None` for nothing,
+            and at the end of a task.
         party: Whose share of the server this takes: the user or, without
             authentication, the client's address; `None` if neither is known.
         client: The client's name and version, in its own words.
@@ -87,6 +90,7 @@ class Call:
     tags: frozenset[str]
     arguments: Mapping[str, JSON] | None = field(repr=False)
     principal: str | None
+    identity: Identity | None = field(default=None, repr=False)
     party: str | None
     client: str | None
     era: Literal["modern", "legacy"]

@@ -206,7 +206,7 @@ class Judged:
     """
 
     head: Head
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = attrs.field(repr=False)
     fields: Fields
 
 

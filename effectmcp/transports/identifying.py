@@ -7,23 +7,15 @@ that wait for one get the same response.
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from ..fetching.sending import Sender, SyncSender
+    from ..fetching.sending import SyncSender
 
 __all__ = ["send_for", "wait_for"]
 
 
-class _OfThread(threading.local):
-    """The sender of requests for the event loop of a thread."""
-
-    sender: Sender | None = None
-
-
-_here: Final = _OfThread()
 _shared: Final[list[SyncSender]] = []
 
 
@@ -31,10 +23,9 @@ async def wait_for(found: Any) -> Any:
     """Return what an authenticator finds, on an event loop."""
     if isinstance(found, Generator):
         from ..fetching.requests import fetch_all_async
-        from ..fetching.sending import Sender
+        from ..fetching.sending import own_sender
 
-        _here.sender = _here.sender or Sender()
-        return await fetch_all_async(found, _here.sender)
+        return await fetch_all_async(found, own_sender())
     return await found if inspect.isawaitable(found) else found
 
 

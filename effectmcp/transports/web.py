@@ -196,7 +196,7 @@ class Head:
 
     method: str
     path: str
-    headers: Iterable[tuple[str, str]] | dict[str, str]
+    headers: Iterable[tuple[str, str]] | dict[str, str] = field(repr=False)
     bound_to: str | None = None
     peer: str | None = None
 

@@ -93,6 +93,33 @@ def test_keys_without_credentials_ask_for_them() -> None:
     assert not keys.handles(presented("eyJ.eyJ.sig"))
 
 
+def test_keys_handle_a_key_that_the_author_has_chosen() -> None:
+    """In a list of authenticators, it would be refused as one of nobody."""
+    keys = APIKeys([key_line("ann", "my own key")])
+    assert keys.handles(presented("my own key"))
+    assert who(keys, "my own key") == "ann"
+    assert not keys.handles(presented("your own key"))
+
+
+def test_keys_handle_a_key_that_was_added(tmp_path: Path) -> None:
+    path, now = tmp_path / "keys", [0.0]
+    write(path, line("ann"), stamp=1)
+    keys = APIKeys(path, clock=lambda: now[0])
+    write(path, line("ann"), key_line("bob", "own"), stamp=2)
+    assert not keys.handles(presented("own"))
+    now[0] = 2
+    assert keys.handles(presented("own"))
+
+
+def test_keys_are_for_one_scheme() -> None:
+    """With DPoP, a client proves a key of its own, which nobody would check."""
+    keys = APIKeys([line("ann")])
+    dpop = presented(KEYS["ann"], "DPoP")
+    assert not keys.handles(dpop)
+    with pytest.raises(CredentialsError):
+        keys.identify(dpop)
+
+
 def test_keys_name_no_authorization_server() -> None:
     keys = APIKeys([line("ann")])
     assert keys.resource is None

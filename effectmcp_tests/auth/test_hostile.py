@@ -24,7 +24,6 @@ from effectmcp.fetching.requests import Fetch, Fetched, FetchError
 from effectmcp.server import Server
 from effectmcp.server.identity import Gate
 from effectmcp.transports.http import Limits
-from effectmcp.transports.identifying import _here
 
 from ..exchange.test_tasks import FOLLOWS, Rows
 from ..legacy_client import NEWEST
@@ -313,10 +312,8 @@ def test_flood_for_an_issuer_that_is_down_causes_a_fetch_in_five_seconds() -> No
 @contextmanager
 def reaching(monkeypatch: pytest.MonkeyPatch, send: Any) -> Iterator[None]:
     """Let the requests of servers reach an issuer in memory."""
-    _here.sender = None
     monkeypatch.setattr(sending, "send", send)
     yield
-    _here.sender = None
 
 
 async def post(

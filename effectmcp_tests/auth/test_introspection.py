@@ -9,7 +9,9 @@ from urllib.parse import parse_qs
 import pytest
 from attrs import define, field
 
-from effectmcp.auth import CredentialsError, Identity, IntrospectionAuth
+from effectmcp import Server
+from effectmcp.auth import APIKeys, CredentialsError, Identity, IntrospectionAuth
+from effectmcp.auth.api_keys import key_line
 from effectmcp.errors import UsageError
 from effectmcp.fetching.requests import Fetch, Fetched, FetchError
 
@@ -172,7 +174,19 @@ def test_introspection_token_may_be_bound_to_a_key() -> None:
     one.tokens["good"] = claims(cnf={"jkt": key("owner").thumbprint()})
     given = presented("good", "DPoP", dpop=proof("good"))
     assert identify(one.auth, given, one.send).subject == "ann"
-    assert "without a proof" in one.fails("good").reason
+    error = one.fails("good")
+    assert "without a proof" in error.reason
+    # The challenge says what is missing (RFC 9449, section 7.1).
+    (challenge,) = one.auth.challenges(error.error, error.scopes)
+    assert challenge.startswith("DPoP algs=")
+
+
+def test_introspection_comes_after_the_others() -> None:
+    one = asking()
+    keys = APIKeys([key_line("ann", "emcp_a")])
+    with pytest.raises(UsageError, match="put IntrospectionAuth after the others"):
+        Server("shop", auth=[one.auth, keys])
+    assert Server("shop", auth=[keys, one.auth]).gate is not None
 
 
 # ---- memory ------------------------------------------------------------------------

@@ -551,6 +551,17 @@ def test_interceptors_are_around_calls(host: Host) -> None:
     assert seen == (by_retry if host.version == "2026-07-28" else [(1, "Finished")])
 
 
+def test_server_with_authentication_is_refused(host: Host) -> None:
+    """The other server would let anyone in, and the author would not notice."""
+    for bridge, mcp in ((on_sdk, MCPServer("x")), (on_fastmcp, FastMCP("x"))):
+        offer: Any = bridge
+        app = Server("shop", auth=lambda headers: None)
+        with pytest.raises(UsageError, match="auth=, and the server of another"):
+            offer.include(mcp, app)
+        app.auth = None
+        offer.include(mcp, app)
+
+
 def test_features_that_are_hidden_are_refused(host: Host) -> None:
     """The other server lists all features to all users."""
 

@@ -36,9 +36,10 @@ from effectmcp import (
     step,
 )
 from effectmcp.drivers import sync
-from effectmcp.exchange.commands import Overdue, Peer, Reply
+from effectmcp.exchange.commands import Overdue, Peer, Reply, peer_of
 from effectmcp.exchange.handle import handle
 from effectmcp.server import Interceptor, RequestBegan, StepBegan, StepPerformed
+from effectmcp.server.identity import Identity
 
 from ..legacy_client import LegacyClient
 from ..wire import KEYS, call, refused, request, result, said, send, text_of
@@ -120,6 +121,20 @@ class TestCalls:
                 revision="2026-07-28",
             )
         ]
+
+    def test_it_sees_what_is_known_of_the_user(self) -> None:
+        seen: list[Call] = []
+
+        def look(call: Call) -> Intercepting:
+            seen.append(call)
+            return (yield from call)
+
+        app = serving(look)
+        ann = Identity(subject="ann", scopes={"a"}, claims={"secret": 1})
+        call(app, "greet", arguments={}, peer=peer_of(ann))
+        call(app, "greet", arguments={}, peer=ANN)
+        assert [one.identity for one in seen] == [ann, None]
+        assert "secret" not in repr(seen)
 
     def test_it_sees_each_round(self) -> None:
         seen: list[Call] = []

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from effectmcp import Caller, Elicit, Flow, Server
+from effectmcp import Call, Caller, Elicit, Flow, Intercepting, Server
 from effectmcp.drivers.local import Mailbox
 from effectmcp.effects.local import CallerInfo
 from effectmcp.engine.effect_table import KINDS
@@ -198,8 +198,52 @@ def test_template_that_does_not_take_a_uri_needs_no_scope_for_it() -> None:
     for peer in (READER, WRITER):
         found = result(send(app, "resources/read", {"uri": "shop://a"}, peer=peer))
         assert found["contents"][0]["text"] == "name a"
-    check_refused(send(app, "resources/read", {"uri": "shop://7"}, peer=READER))
-    check_refused(send(app, "resources/read", {"uri": "shop://8"}))
+    found = result(send(app, "resources/read", {"uri": "shop://7"}, peer=WRITER))
+    assert found["contents"][0]["text"] == "number 7"
+
+
+def test_template_without_the_scope_leaves_a_uri_to_a_later_one() -> None:
+    """If none is left, the client learns which scope the first of them needs."""
+    app = Server("shop")
+    app.resource("shop://{name}", scopes=WRITE)(lambda name: f"secret {name}")
+    app.resource("shop://{name}.md", scopes={"audit"})(lambda name: f"more {name}")
+    for uri in ("shop://a.md", "shop://a.txt"):
+        check_refused(send(app, "resources/read", {"uri": uri}, peer=READER))
+    app.resource("shop://{name}.txt")(lambda name: f"text {name}")
+    for peer, text in ((READER, "text a"), (WRITER, "secret a.txt")):
+        reply = send(app, "resources/read", {"uri": "shop://a.txt"}, peer=peer)
+        assert result(reply)["contents"][0]["text"] == text
+    check_refused(send(app, "resources/read", {"uri": "shop://a.md"}, peer=READER))
+
+
+@pytest.mark.parametrize("around", [False, True])
+@pytest.mark.parametrize(
+    ("of", "own", "scope"),
+    [
+        ({}, {}, "public"),
+        ({}, {"scopes": {"orders:read"}}, "private"),
+        ({}, {"visible": lambda viewer: True}, "private"),
+        ({"visible": lambda feature, viewer: True}, {}, "private"),
+    ],
+)
+def test_resource_for_some_users_is_private(
+    of: Wire, own: Wire, scope: str, around: bool
+) -> None:
+    """A cache that users share would show it to others."""
+    app = Server("shop", **of)
+    if around:
+
+        @app.intercept
+        def look(call: Call) -> Intercepting:
+            return (yield from call)
+
+    for uri in ("shop://a", "shop://{x}"):
+        app.resource(uri, scope="public", ttl=9, **own)(
+            (lambda x: x) if "{" in uri else (lambda: "text")
+        )
+    for uri in ("shop://a", "shop://b"):
+        found = result(send(app, "resources/read", {"uri": uri}, peer=READER))
+        assert (found["cacheScope"], found["ttlMs"]) == (scope, 9_000)
 
 
 # ---- rounds -------------------------------------------------------------------------

@@ -343,6 +343,31 @@ def test_send_resolves_a_name_once(
     assert site.asked[0][2]["host"] == f"idp.example:{site.port}"
 
 
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_send_resolves_in_threads_of_its_own(
+    site: Site, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    """A resolver that hangs keeps its thread: other parts of the program need theirs."""
+    limits: list[Any] = []
+    run_sync = anyio.to_thread.run_sync
+
+    def note(*args: Any, limiter: Any = None, **options: Any) -> Any:
+        limits.append(limiter)
+        return run_sync(*args, limiter=limiter, **options)
+
+    async def main() -> None:
+        for _ in range(2):
+            await send(fetch(site.url("/hello")))
+        assert anyio.to_thread.current_default_thread_limiter() not in limits
+
+    monkeypatch.setattr(anyio.to_thread, "run_sync", note)
+    for _ in range(2):
+        anyio.run(main, backend=backend)
+    one, same, of_next_loop, _ = limits
+    assert one is same is not None
+    assert of_next_loop is not one
+
+
 def test_send_tries_each_address(
     way: Send, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -674,14 +699,34 @@ def test_sync_sender_sends_others_each_time() -> None:
     assert (got, slow.count) == ([200] * 5, 5)
 
 
-def test_sync_sender_waits_no_longer_than_its_leader() -> None:
+def test_sync_sender_gives_up_a_request_of_another_thread_that_hangs() -> None:
+    """An issuer that hangs would otherwise hold all threads of a WSGI host."""
+    slow = Slow()
+    sender = SyncSender(slow, patience=0.01)
+    same = fetch("https://idp.example", is_shared=True)
+    leader = threading.Thread(target=sender, args=(same,))
+    leader.start()
+    assert slow.begun.wait(LONG)
+    with pytest.raises(FetchError, match="of another thread takes too long"):
+        sender(same)
+    slow.go_on.set()
+    leader.join()
+    assert (sender(same).status, slow.count) == (200, 2)
+
+
+def test_sync_sender_waits_a_few_seconds() -> None:
+    assert SyncSender().patience == 3
+
+
+def test_sync_sender_waits_for_a_request_that_lands_without_a_response() -> None:
     """If the sender of a request has crashed, a waiting one sends it."""
     sender = SyncSender(lambda request: Fetched(status=200))
     same = fetch("https://idp.example", is_shared=True)
 
     class Crashed:
-        def wait(self, seconds: float) -> None:
+        def wait(self, seconds: float) -> bool:
             sender._flights.clear()
+            return True
 
     sender._flights[sending._key(same)] = sending._Flight(Crashed())
     assert sender(same).status == 200

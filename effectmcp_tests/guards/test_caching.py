@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -26,9 +27,10 @@ from effectmcp import (
 from effectmcp.content import ToolResult
 from effectmcp.drivers import sync
 from effectmcp.errors import UsageError
-from effectmcp.exchange.commands import Peer
+from effectmcp.exchange.commands import Peer, peer_of
 from effectmcp.guards import cache_results
 from effectmcp.protocol.jsonrpc import encode
+from effectmcp.server.identity import Identity
 
 from ..legacy_client import LegacyClient
 from ..wire import KEYS, call, request, result, send, text_of
@@ -140,6 +142,35 @@ def test_each_program_of_a_user_has_results_of_its_own() -> None:
     for name in ("desk", "phone", "desk"):
         call(shop.app, "add", peer=ANN, client={"name": name, "version": "1"})
     assert shop.ran == ["add", "add"]
+
+
+def test_what_is_known_of_a_user_is_part_of_the_key() -> None:
+    """A handler can read it, and a new token may say something else."""
+    shop = Shop()
+    one = Identity(subject="ann", issuer="https://one.example", shown_claims={"a": 1})
+    changes: list[dict[str, Any]] = [
+        {"scopes": {"orders"}},
+        {"shown_claims": {"a": 2}},
+        {"issuer": "https://two.example"},
+        {"tenant": "acme"},
+    ]
+    others = [attrs.evolve(one, **change) for change in changes]
+    for _ in range(2):
+        for identity in (one, *others, attrs.evolve(one, claims={"b": 3})):
+            # Of one name, as a host may give several of them.
+            shop.add(attrs.evolve(peer_of(identity), principal="ann"))
+    assert shop.ran == ["add"] * 5
+    shared = Shop({"shared": True})
+    for identity in (one, *others):
+        shared.add(peer_of(identity))
+    assert shared.ran == ["add"]
+
+
+def test_claims_without_a_digest_pass_through() -> None:
+    shop = Shop()
+    for _ in range(2):
+        shop.add(peer_of(Identity(subject="ann", shown_claims={"a": math.nan})))
+    assert shop.ran == ["add"] * 2
 
 
 def test_all_users_share_results_if_they_may() -> None:

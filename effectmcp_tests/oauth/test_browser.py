@@ -230,7 +230,7 @@ async def test_a_huge_head_is_not_read_to_its_end() -> None:
 async def test_slow_connections_do_not_hold_up_the_answer() -> None:
     """Browsers open connections in advance, and send nothing on them."""
     async with waiting() as page:
-        streams = [await page.connect() for _ in range(10)]
+        streams = [await page.connect() for _ in range(100)]
         for number, stream in enumerate(streams):
             if number % 2:
                 await stream.send(b"GET /call")

@@ -7,24 +7,28 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectmcp.fetching.requests import Fetched
-from effectmcp.oauth import OAuthError
+from effectmcp.fetching.requests import Fetch, Fetched
+from effectmcp.fetching.sending import Sender, SyncSender, _Flight, _key
+from effectmcp.oauth import IdentityAssertion, OAuthError, Registration
 from effectmcp.oauth.discovery import Found
 from effectmcp.oauth.grants import (
     TokenClient,
     Visit,
+    assertion_grant,
     code_grant,
+    credentials_grant,
+    exchange,
     origin_of,
     refresh_grant,
 )
 from effectmcp.oauth.proofs import new_key
-from effectmcp.oauth.tokens import Tokens
+from effectmcp.oauth.tokens import Kept, Tokens, printable
 
 from .world import (
     ISSUER,
@@ -328,6 +332,79 @@ def test_a_token_that_cannot_be_used(change: dict[str, Any], problem: str) -> No
     with pytest.raises(OAuthError, match=problem) as caught:
         answered(json_response({**GOOD, **change}))
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("method", ["client_secret_post", "client_secret_basic"])
+def test_error_that_repeats_a_secret_does_not_show_it(method: Any) -> None:
+    """Some servers repeat what they were sent; messages end up in logs and chats."""
+    secret, world = "qu/et +" * 60, World()
+    client = Registration(
+        client_id="given", client_secret=secret, issuer=ISSUER, method=method
+    )
+
+    def repeat(request: Fetch) -> Fetched:
+        said = f"{request.body.decode()} {request.headers} {secret}"
+        return json_response({"error": secret, "error_description": said}, 400)
+
+    world.answers[TOKEN] = repeat
+    asking = asking_of(world, registration=client)
+    flows = [
+        code_grant(asking, RETURN),
+        refresh_grant(asking, "REFRESH"),
+        credentials_grant(asking),
+        assertion_grant(asking, "ASSERTION"),
+    ]
+    basic = base64.b64encode(f"given:{quote(secret, safe='')}".encode()).decode()
+    for flow in flows:
+        with pytest.raises(OAuthError, match=r"\*\*\*") as caught:
+            world.drive(flow)
+        shown = f"{caught.value} {caught.value.code}"
+        for one in ("qu/et", "qu%2Fet", basic[:20], "REFRESH", "ASSERTION", "code=te"):
+            assert one not in shown
+
+
+def test_error_of_the_page_that_repeats_a_secret_does_not_show_it() -> None:
+    words = {"error": "x quiet", "error_description": "your secret is quiet"}
+    world = World(authorities=[Authority(answers={"code": None, **words})])
+    client = Registration(client_id="given", client_secret="quiet", issuer=ISSUER)
+    with pytest.raises(OAuthError, match=r"your secret is \*\*\*") as caught:
+        log_in(world, registration=client)
+    assert caught.value.code == "x ***"
+
+
+def test_error_of_an_identity_provider_that_repeats_a_secret_does_not_show_it() -> None:
+    place, world = "https://idp.example/token", World()
+    grant = IdentityAssertion(
+        id_token="IDTOKEN", token_endpoint=place, client_id="c", client_secret="quiet"
+    )
+    said = {"error": "quiet", "error_description": "not IDTOKEN"}
+    world.answers[place] = json_response(said, 400)
+    with pytest.raises(OAuthError, match=r"no assertion: \*\*\*: not \*\*\*"):
+        world.drive(exchange(asking_of(world), grant))
+
+
+@pytest.mark.parametrize(
+    ("secret", "shown"),
+    [("abc", "abcd"), ("abcd", "***"), ("", "abcd"), (None, "abcd")],
+)
+def test_printable_hides_secrets_that_are_long_enough(
+    secret: str | None, shown: str
+) -> None:
+    """Of fewer characters, it would hide parts of other words."""
+    assert printable("abcd", [secret]) == shown
+
+
+def test_repr_of_a_login_shows_no_secret() -> None:
+    client = asking_of(World(), proof_key={"d": "SECRET"})
+    kept = Kept(clients={ISSUER: {"client_secret": "SECRET"}})
+    visit = Visit("https://login.example/?code_challenge=SECRET", "SECRET")
+    fetched = Fetched(status=200, headers={"set-cookie": "SECRET"})
+    fetch = Fetch(url=URL, near=URL, headers={"authorization": "SECRET"})
+    sender, sync = Sender(), SyncSender()
+    for flights in (sender._flights, sync._flights):
+        flights[_key(fetch)] = _Flight(None)
+    for one in (client, kept, visit, fetched, sender, sync):
+        assert "SECRET" not in repr(one)
 
 
 @pytest.mark.parametrize(

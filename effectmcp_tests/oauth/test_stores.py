@@ -142,8 +142,9 @@ def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     finally:
         os.umask(old)
     assert mode_of(folder) == 0o700
-    (file,) = folder.glob("*.json")
-    assert mode_of(file) == 0o600
+    for ending in ("json", "lock"):
+        (file,) = folder.glob(f"*.{ending}")
+        assert mode_of(file) == 0o600
 
 
 @POSIX

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from effectmcp import Server, UsageError
 from effectmcp.auth.api_keys import APIKeys, key_line
 from effectmcp.canonical import JSON
+from effectmcp.exchange.commands import Peer, peer_of
 from effectmcp.server.identity import (
     ANONYMOUS,
     CredentialsError,
@@ -24,6 +25,8 @@ from effectmcp.server.identity import (
     identity_of,
     is_scope,
 )
+from effectmcp.transports.conversation import Judged
+from effectmcp.transports.web import Head
 
 # ---- the principal ------------------------------------------------------------------
 
@@ -93,6 +96,45 @@ def test_principal_of_usual_parts_is_readable() -> None:
 def test_identity_of_invalid_parts_is_refused(name: str, value: Any) -> None:
     with pytest.raises(UsageError, match=rf"^Identity\({name}="):
         Identity(**{"subject": "ann", name: value})
+
+
+@pytest.mark.parametrize(
+    "expires", ["1", True, float("nan"), float("inf"), 10**400, [], -float("inf")]
+)
+def test_identity_of_another_time_is_refused(expires: Any) -> None:
+    """It would be compared with the time in each stream, or never end."""
+    with pytest.raises(UsageError, match="give seconds since 1970, or None"):
+        Identity(subject="ann", expires=expires)
+
+
+@pytest.mark.parametrize("expires", [None, 0, 1_800_000_000, 1.5, -1])
+def test_identity_expires_at_a_time(expires: Any) -> None:
+    assert Identity(subject="ann", expires=expires).expires == expires
+
+
+@pytest.mark.parametrize("status", [200, 302, 400, 500, "401", None])
+def test_refusal_of_another_status_is_a_fault(status: Any) -> None:
+    """With 200, a client would take the refusal for a response."""
+    with pytest.raises(UsageError, match="give 401, 403 or 503"):
+        CredentialsError("no", status=status)
+
+
+def test_repr_of_credentials_shows_none() -> None:
+    identity = Identity(
+        subject="ann", claims={"a": "SECRET"}, shown_claims={"b": "SECRET"}
+    )
+    headers = {"authorization": "Bearer SECRET"}
+    head = Head("POST", "/mcp", headers)
+    shown: list[object] = [
+        identity,
+        Presented(method="POST", headers=headers),
+        peer_of(identity),
+        Peer(principal="ann", identity=identity, headers=headers),
+        head,
+        Judged(head, headers, ()),
+    ]
+    for one in shown:
+        assert "SECRET" not in repr(one)
 
 
 def test_identity_needs_a_subject() -> None:
@@ -296,7 +338,7 @@ def test_challenge_of_a_hook(
 def test_gate_joins_the_metadata_of_all() -> None:
     """Two authorization servers for one resource; the first says what is not a list."""
     one = Scheme("a", "https://one.example", {"servers": ["x", "y"], "is_bound": True})
-    two = Scheme("b", "https://two.example", {"servers": ["y", "z"], "is_bound": False})
+    two = Scheme("b", "https://one.example", {"servers": ["y", "z"], "is_bound": False})
     gate = Gate([KEY, one, two])
     assert gate.resource == "https://one.example"
     assert gate.metadata() == {
@@ -305,6 +347,27 @@ def test_gate_joins_the_metadata_of_all() -> None:
         "is_bound": True,
     }
     assert one.more["servers"] == ["x", "y"]
+
+
+def test_gate_has_one_resource() -> None:
+    """Its metadata names one, and clients refuse the metadata of another."""
+    given_ = [Scheme("a", "https://one.example"), Scheme("b", "https://two.example")]
+    with pytest.raises(UsageError, match="two.example; a server has one URL"):
+        Server("shop", auth=given_)
+
+
+def test_gate_asks_one_that_takes_every_token_last() -> None:
+    """Its tokens say nothing about their issuer: it would refuse those of the others."""
+
+    class Greedy(Scheme):
+        takes_every_token = True
+
+    greedy, other = Greedy("a"), Scheme("b")
+    for wrong in ([greedy, other], [greedy, KEY], [greedy, greedy], [KEY, greedy, KEY]):
+        with pytest.raises(UsageError, match="put Greedy after the others"):
+            Gate(wrong)
+    for right in ([other, KEY, greedy], [greedy], [KEY, greedy, find_user]):
+        Gate(right)
 
 
 def test_gate_without_oauth_has_no_metadata() -> None:

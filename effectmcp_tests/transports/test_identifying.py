@@ -62,7 +62,6 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeAsync.made = FakeSync.made = 0
     monkeypatch.setattr(sending, "Sender", FakeAsync)
     monkeypatch.setattr(sending, "SyncSender", FakeSync)
-    monkeypatch.setattr(identifying._here, "sender", None)
     monkeypatch.setattr(identifying, "_shared", [])
 
 
@@ -84,6 +83,14 @@ def test_loop_has_one_sender() -> None:
 
     assert trio.run(main) == [[201], [202], [203]]
     assert FakeAsync.made == 1
+
+
+@pytest.mark.parametrize("loop", RUNS)
+def test_next_loop_of_a_thread_has_a_sender_of_its_own(loop: str) -> None:
+    """A loop that was closed leaves requests behind, for which nobody waits any more."""
+    for _ in range(2):
+        assert RUNS[loop](asks("https://a.example")) == [201]
+    assert FakeAsync.made == 2
 
 
 def test_thread_waits_for_what_takes_long() -> None:
