@@ -33,7 +33,7 @@ def add_login(parser: Any) -> None:
     group.add_argument(
         "--no-login",
         action="store_true",
-        help="fail if the server requires a login, as in a script",
+        help="use kept tokens only, and fail if a user has to log in, as in a script",
     )
     group.add_argument(
         "--no-browser",
@@ -94,8 +94,6 @@ def oauth_of(
     if "authorization" in map(str.lower, headers):
         check_unused(options, "--header Authorization turns it off")
         return None
-    if options.no_login:
-        return None
     registration = None
     secret = os.environ.get(_SECRET) or None
     if options.client_id is not None:
@@ -116,7 +114,9 @@ def oauth_of(
     store = _store(options.tokens)
     auth = OAuth(
         grant=ClientCredentials() if options.client_credentials else CodeGrant(),
-        visitor=Browser(
+        visitor=_NoPage()
+        if options.no_login
+        else Browser(
             show=_show,
             open_url=None if options.no_browser else open_page,
             port=options.callback_port,
@@ -128,6 +128,23 @@ def oauth_of(
     if options.forget:
         store.save(auth.place(url), None)
     return auth
+
+
+class _NoPage:
+    """Shows no page: only kept tokens are used."""
+
+    async def redirect_uri(self, preferred: str | None) -> str:
+        """Refuse the login."""
+        from ..oauth import OAuthError
+
+        raise OAuthError("a user has to log in, and --no-login shows no page")
+
+    async def visit(self, url: str, state: str) -> str:
+        """Do nothing: no page is asked for."""
+        raise AssertionError("unreachable")
+
+    async def close(self) -> None:
+        """Do nothing."""
 
 
 def check_unused(options: argparse.Namespace, why: str) -> None:

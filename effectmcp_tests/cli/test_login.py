@@ -315,3 +315,32 @@ def test_a_process_prints_the_link_and_waits(shop: Shop, folder: Path) -> None:
     assert (process.returncode, err) == (0, "")
     assert "ann" in out
     assert len(list(folder.glob("*.json"))) == 1
+
+
+def test_no_login_uses_kept_tokens_only(call: Call, user: User, capsys: Output) -> None:
+    assert call("who", "--no-login") == ERROR
+    assert "a user has to log in" in capsys.readouterr().err
+    assert call("who") == 0
+    assert call("who", "--no-login") == 0
+    assert len(user.links) == 1
+
+
+@pytest.mark.parametrize(
+    "more", [["--client-id", "x"], ["--scope", "a"], ["--forget"]], ids=str
+)
+def test_options_of_a_login_where_there_is_none(
+    call: Call, capsys: Output, more: list[str]
+) -> None:
+    assert call("who", "--header", "Authorization: Bearer x", *more) == WRONG
+    assert "is for a login" in capsys.readouterr().err
+
+
+def test_a_client_of_its_own_does_not_act_as_the_user(
+    call: Call, shop: Shop, user: User, capsys: Output
+) -> None:
+    """A program that runs for the user who has logged in before has its own tokens."""
+    assert call("who") == 0
+    capsys.readouterr()
+    options = ["--client-id", "robot", "--issuer", "https://elsewhere.example"]
+    assert call("who", *options, "--client-credentials") == ERROR
+    assert "elsewhere.example" in capsys.readouterr().err

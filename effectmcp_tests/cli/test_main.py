@@ -63,7 +63,7 @@ def test_keygen_prints_the_line_of_an_api_key(
         (["--api-key", ""], "cannot be the name of a key"),
         (["--api-key", "#ann"], "cannot be the name of a key"),
         (["--api-key", "ann", "--scope", "a b"], "'a b' is not a scope"),
-        (["--api-key", "ann", "--scope", "#b"], "'#b' would begin a comment"),
+        (["--api-key", "ann", "--scope", "#b"], "'#' begins a remark"),
     ],
 )
 def test_keygen_refuses_what_no_line_can_have(

@@ -462,23 +462,32 @@ async def wait_with_a_pause() -> None:
         await anyio.sleep(2)
 
 
-async def test_the_time_of_the_user_counts_for_no_deadline(
+async def test_other_time_counts_for_a_deadline(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    with pytest.raises(TimeoutError):
+        await wait_with_a_pause()
+
+
+async def test_the_time_of_the_user_counts_for_no_deadline(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    async def take_an_hour() -> None:
+        mock_clock.jump(3600)
+        await anyio.lowlevel.checkpoint()
+
     world = World()
-    session, _ = session_of(world, User(world, lambda: anyio.sleep(3600)))
+    session, _ = session_of(world, User(world, take_an_hour))
     session._pausing = paused  # as a channel makes it
     channel = OverHttp(URL, auth=OAuth(visitor=User(world)))
     assert channel._login is not None
     assert channel._login._pausing is paused
     with deadline(1, "answer"):
         signed = await channel._sign(session, "POST")
-        await anyio.sleep(0.9)
+        mock_clock.jump(0.9)
         await channel._log_in(session, REFUSED, signed, 0)
     assert len(world.visits) == 1
     assert trio.current_time() > 3600
-    with pytest.raises(TimeoutError):
-        await wait_with_a_pause()
     await channel.__aexit__()
 
 
