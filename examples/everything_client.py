@@ -150,7 +150,7 @@ class Robot:
 
 
 async def issuer_of(url: str) -> str:
-    """Return the authorization server, which somebody who deploys a client knows."""
+    """Return the authorization server, which the operator of a client knows."""
     metadata = urljoin(url, "/.well-known/oauth-protected-resource/mcp")
     async with httpx2.AsyncClient() as client:
         found = (await client.get(metadata)).json()

@@ -47,7 +47,7 @@ class IntrospectionAuth(TokenAuth):
         **options: As for every token; see `TokenAuth`.
     """
 
-    #: Its tokens say nothing about their issuer.
+    #: Its tokens do not name their issuer.
     takes_every_token = True
 
     def __init__(

@@ -154,7 +154,7 @@ class KeySet:
         is_first, ended = not self._is_fetching, self._ended
         if is_first:
             self._is_fetching, self._tried = True, self._clock()
-            # Without any keys all clients wait, and are told to come back soon.
+            # Without any keys all clients wait, so the next try is soon.
             self._wait = self._pause if self._is_usable() else min(self._pause, _SOON)
         try:
             url = self._url

@@ -148,7 +148,7 @@ class _NoPage:
 
 
 def check_unused(options: argparse.Namespace, why: str) -> None:
-    """Refuse options for a login where there is none.
+    """Refuse options for a login that does not happen.
 
     Raises:
         UsageError: If one is given.
@@ -159,7 +159,7 @@ def check_unused(options: argparse.Namespace, why: str) -> None:
             raise UsageError(f"--{option} is for a login, and {why}")
 
 
-#: Options whose effect somebody would miss, and their values if they are not given.
+#: Options whose effect a user would miss, and their values if they are not given.
 _DEFAULTS: Final[Mapping[str, object]] = {
     "client_id": None,
     "issuer": None,

@@ -308,7 +308,7 @@ class Session:
         revision: The revision that both sides speak.
         hello: The client's own `initialize` parameters.
         principal: The user who opened the session; no other user may use it.
-        identity: What the latest token said of this user.
+        identity: This user, as the latest token describes it.
         scopes: What this user may do, by the same token.
         has_reader: Whether a stream decides what the notifications may tell.
         log_level: The lowest level of log messages to send.

@@ -134,7 +134,7 @@ class Stream:
 
     @property
     def needs(self) -> frozenset[str]:
-        """The scopes that a client needs to read it: those of the feature it is of."""
+        """The scopes that a client needs to read it: the scopes of its feature."""
         return frozenset() if self._running is None else self._running.needs
 
     def add(self, message: bytes, *, is_question: bool = False) -> None:

@@ -296,7 +296,7 @@ def test_flood_of_bad_tokens_causes_one_fetch_in_a_pause() -> None:
 
 
 def test_flood_for_an_issuer_that_is_down_causes_a_fetch_in_five_seconds() -> None:
-    """Everybody waits for the keys, so it is tried more often than for a bad token."""
+    """All clients wait for the keys, so the fetch is tried more often than for a bad token."""
     one, count = door(keys_pause=30), 1_000
     one.issuer.is_down = True
     for bad in bad_tokens(count):

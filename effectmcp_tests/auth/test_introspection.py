@@ -217,7 +217,7 @@ def test_introspection_answer_is_not_used_after_it_expires() -> None:
 def test_introspection_without_expiry_is_used_for_the_cache(exp: Any) -> None:
     one = asking(cache=30)
     one.tokens["good"] = {**claims(exp=None), **({"exp": None} if exp else {})}
-    assert one.admits("good").expires is None  # streams go on
+    assert one.admits("good").expires is None  # streams stay open
 
 
 def test_introspection_without_cache_asks_each_time() -> None:

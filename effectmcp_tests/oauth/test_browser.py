@@ -444,7 +444,7 @@ async def test_a_browser_may_only_show_the_link() -> None:
 
 @on_both
 async def test_a_user_who_does_not_log_in() -> None:
-    """The page may have shown an error, of which this program learns nothing."""
+    """The page may have shown an error. The program does not see it."""
     browser = Browser(open_url=None, timeout=0)
     await browser.redirect_uri(None)
     with pytest.raises(OAuthError, match="--forget"):

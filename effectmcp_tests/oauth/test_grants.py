@@ -451,7 +451,7 @@ def test_a_response_without_a_token(response: Fetched, problem: str) -> None:
     ],
 )
 def test_how_long_a_token_lasts(text: str, seconds: float | None) -> None:
-    """It is renewed ten seconds before it expires, or after three quarters of its life."""
+    """A token is renewed ten seconds before it expires, or after three quarters of its life."""
     body = json.dumps(GOOD)[:-1] + f', "expires_in": {text}}}'
     tokens = answered(Fetched(status=200, body=body.encode()))
     expires = None if tokens.expires is None else tokens.expires - Clock().now

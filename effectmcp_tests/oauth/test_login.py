@@ -650,7 +650,7 @@ def test_a_token_without_a_key_is_not_used_if_all_must_have_one() -> None:
 
 
 @pytest.mark.parametrize("host", ["192.168.0.1", "127.0.0.1", "localhost", "[::1]"])
-def test_a_page_is_no_closer_than_its_authorization_server(host: str) -> None:
+def test_a_page_closer_than_its_authorization_server_is_refused(host: str) -> None:
     """The browser of the user would ask it, with the cookies of the user."""
     world = World()
     page = f"https://{host}/reboot"

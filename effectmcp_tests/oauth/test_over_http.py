@@ -53,7 +53,7 @@ async def test_a_tool_with_a_scope_leads_to_a_step_up(version: str | None) -> No
 
 
 async def test_an_expired_token_is_refreshed() -> None:
-    """It is renewed before the call."""
+    """The client renews it before the call."""
     visitor = Visitor()
     async with shop_and_issuer() as (url, issuer):
         issuer.lasts = 0

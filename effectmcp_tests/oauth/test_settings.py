@@ -1,4 +1,4 @@
-"""What cannot work is refused before anything is sent."""
+"""Refuse settings that cannot work, before a request is sent."""
 
 from __future__ import annotations
 

@@ -376,7 +376,7 @@ def test_windows_has_no_such_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @POSIX
 def test_a_folder_that_others_can_write_to_holds_no_tokens(tmp_path: Path) -> None:
-    """They could replace the tokens, and the user would act as somebody else."""
+    """Others could replace the tokens, and the user would act as another user."""
     folder = tmp_path / "tokens"
     folder.mkdir()
     folder.chmod(0o777)

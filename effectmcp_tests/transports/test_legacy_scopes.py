@@ -51,7 +51,7 @@ def office() -> Server:
 
 
 async def test_messages_of_a_request_are_read_with_its_scopes() -> None:
-    """Its question and its result are in a stream that a client can resume."""
+    """A client can resume the stream that has the question and the result."""
     async with serving(office()) as doors:
         old = await shake(doors, "2025-11-25", **WIDE)
         async with old.stream(tool("secret")) as stream:
