@@ -166,6 +166,12 @@ class Raw:
         self.origin = inner.origin
         self._inner = inner
 
+    @property
+    def token_version(self) -> int | None:
+        """The number of the tokens, if the channel logs in."""
+        version: int | None = getattr(self._inner, "token_version", None)
+        return version
+
     async def __aenter__(self) -> Self:
         await self._inner.__aenter__()
         return self

@@ -97,7 +97,11 @@ class Line(Protocol):
 
 
 class Channel(Line, Protocol):
-    """Interface of channels, which carry messages of every revision."""
+    """Interface of channels, which carry messages of every revision.
+
+    A channel that logs in also has `token_version`, a number that changes with its tokens:
+    the client's cache belongs to these, and subscriptions are opened again.
+    """
 
     @property
     def probes(self) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
@@ -31,6 +30,7 @@ from .deadlines import deadline, shortest
 from .errors import ReplyError
 from .handshakes import HandshakeAdapter
 from .limits import LARGEST, memory_of
+from .listening import Listening
 from .messages import (
     INFO,
     Profile,
@@ -186,6 +186,8 @@ class Client:
         self._cache = Cache()
         #: How often `forget` was called.
         self._changes = 0
+        #: The channel's tokens that the cache belongs to.
+        self._tokens: int | None = None
         self._rules: dict[str, tuple[ParamHeader, ...]] | None = None
 
     async def __aenter__(self) -> Self:
@@ -336,6 +338,7 @@ class Client:
         on_progress: Told | None = None,
     ) -> Result:
         """Read a resource, and answer its questions; see `call_tool`."""
+        self._follow_login()
         cached = self._cache.fresh("resources/read", uri)
         if cached is not None:
             return Result(cached, 1)
@@ -600,6 +603,10 @@ class Client:
         that it will report. Notifications of changed lists and resources clear the
         client's cache; a notification of a task carries the result of `tasks/get`.
 
+        A server ends the stream when the client's token expires. On a channel that logs
+        in, the client opens it again, at most once a second, until that fails. Each new
+        stream begins with an acknowledgement: changes may have been missed before it.
+
         Args:
             tools: Whether to receive changes of the list of tools.
             prompts: Whether to receive changes of the list of prompts.
@@ -617,33 +624,26 @@ class Client:
         )
         changes = Changes()
 
-        async def run() -> None:
+        async def open_stream(hear: Hear) -> None:
             id_, method = next(self._ids), "subscriptions/listen"
             params = {"notifications": wanted}
             message = request(id_, method, params, self.profile.meta(None, method))
             headers = headers_for(message) if self._line.has_headers else {}
-            problem: ReplyError | None = None
-            with deadline(self._round_timeout, f"answer to {method}") as scope:
+            response = await self._exchange(message, headers, hear)
+            result_of(response, has_state=False)
 
-                async def hear(told: Frame) -> None:
-                    nonlocal problem
-                    scope.deadline = math.inf  # it was acknowledged
-                    if told.get("method") != "notifications/tasks":
-                        self.forget()
-                    try:
-                        changes.add(told)
-                    except ReplyError as exc:
-                        problem = exc
-                        scope.cancel()
-
-                response = await self._exchange(message, headers, hear)
-                result_of(response, has_state=False)
-                changes.end()
-            if problem is not None:
-                raise problem
-
+        listening = Listening(
+            changes=changes,
+            open=open_stream,
+            # An adapter keeps a session, whose stream it opens again itself.
+            reopens=lambda: (
+                self._line is self._channel and self._token_version is not None
+            ),
+            forget=self.forget,
+            patience=self._round_timeout,
+        )
         async with _bare_errors(), anyio.create_task_group() as group:
-            group.start_soon(run)
+            group.start_soon(listening.run)
             try:
                 yield changes
             finally:
@@ -682,6 +682,7 @@ class Client:
         self, method: str, params: Mapping[str, JSON]
     ) -> Mapping[str, JSON]:
         key = params.get("cursor")
+        self._follow_login()
         cached = self._cache.fresh(method, key)
         if cached is not None:
             return cached
@@ -698,9 +699,23 @@ class Client:
     def _keep(
         self, method: str, key: str | None, result: Mapping[str, JSON], changes: int
     ) -> None:
-        # A result that was requested before a change may be out of date.
+        # A result that was requested before a change may be out of date, or of another
+        # user.
+        self._follow_login()
         if changes == self._changes:
             self._cache.keep(method, key, result)
+
+    @property
+    def _token_version(self) -> int | None:
+        version: int | None = getattr(self._channel, "token_version", None)
+        return version
+
+    def _follow_login(self) -> None:
+        """Clear the cache if the tokens have changed: they may be of another user."""
+        version = self._token_version
+        if version != self._tokens:
+            self._tokens = version
+            self.forget()
 
     def forget(self) -> None:
         """Clear the cached lists, resources and headers: they are requested again."""

@@ -84,6 +84,8 @@ class OverHttp:
                 "OverHttp(auth=...) sends Authorization: leave it out of headers="
             )
         self._login = None if auth is None else LoginSession(auth, url, pausing=paused)
+        #: A number that changes with the tokens; `None` without a login.
+        self.token_version: int | None = None if auth is None else 0
         self._headers = {
             **(headers or {}),
             "Content-Type": "application/json",
@@ -197,6 +199,7 @@ class OverHttp:
             logins = nonces = 0
             while True:
                 signed = await self._sign(self._login, method)
+                self.token_version = signed.version
                 async with self._http.stream(
                     method,
                     self._url,

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from effectmcp import ProtocolError, UsageError
-from effectmcp.client import ChannelError, Client, LoginFailed, OverHttp
+from effectmcp.client import ChannelError, Client, LoginFailed, OverHttp, listening
 from effectmcp.oauth import ClientCredentials, FileTokens, OAuth, Registration
 
 from ..client.misbehaving_servers import Asked, event, http_server
@@ -50,6 +50,35 @@ async def test_a_tool_with_a_scope_leads_to_a_step_up(version: str | None) -> No
             await client.call_tool("order")
         scopes = [set(one["scope"].split()) for one in issuer.pages]
         assert scopes == [{"shop"}, {"shop", "orders"}]
+
+
+async def test_a_list_is_not_of_the_tokens_before() -> None:
+    """A step-up shows more; a login may be of another user."""
+    async with shop_and_issuer() as (url, _):
+        async with client_at(url, Visitor(), version="2026-07-28") as client:
+            for _ in range(2):
+                assert [one["name"] for one in await client.list_tools()] == ["who"]
+            await client.call_tool("order")
+            names = {one["name"] for one in await client.list_tools()}
+            assert names == {"who", "order"}
+
+
+async def test_a_subscription_continues_with_the_next_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server ends the stream of a token that expires."""
+    monkeypatch.setattr(listening, "_PAUSE", 0.05)
+    visitor = Visitor()
+    async with shop_and_issuer() as (url, issuer):
+        issuer.lasts = 1
+        async with client_at(url, visitor, version="2026-07-28") as client:
+            async with client.listen(tools=True) as changes:
+                with anyio.fail_after(PATIENCE):
+                    for _ in range(2):
+                        assert "acknowledged" in (await anext(changes))["method"]
+                        issuer.lasts = 3600
+        assert {kind for kind, _ in issuer.grants[1:]} == {"refresh_token"}
+    assert len(visitor.visits) == 1
 
 
 async def test_an_expired_token_is_refreshed() -> None:
