@@ -158,7 +158,7 @@ class APIKeys:
         return found
 
     def handles(self, presented: Presented) -> bool:
-        """Return whether a request has such a key, or a known key."""
+        """Return whether a request has such a key, or any known key."""
         try:
             scheme, key = credentials(presented)
         except CredentialsError:

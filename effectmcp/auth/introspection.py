@@ -47,7 +47,7 @@ class IntrospectionAuth(TokenAuth):
         **options: As for every token; see `TokenAuth`.
     """
 
-    #: Its tokens do not name their issuer.
+    #: No token names its issuer.
     takes_every_token = True
 
     def __init__(

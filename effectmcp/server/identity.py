@@ -227,8 +227,8 @@ Found: TypeAlias = Identity | str | Anonymous | None
 class Authenticator(Protocol):
     """Interface of the objects of `effectmcp.auth`; write one for another scheme.
 
-    One that judges every token, as none says whether it is meant, also has
-    `takes_every_token = True`: in a list, others come before it.
+    An authenticator that cannot tell its own tokens from others has
+    `takes_every_token = True`, too: in a list, the others come before it.
 
     Attributes:
         resource: The URL of the server, as tokens name it; `None` without OAuth.

@@ -94,7 +94,7 @@ def test_keys_without_credentials_ask_for_them() -> None:
 
 
 def test_keys_handle_a_key_that_the_author_has_chosen() -> None:
-    """In a list of authenticators, it would be refused as one of nobody."""
+    """In a list of authenticators, it would be refused as an unknown key."""
     keys = APIKeys([key_line("ann", "my own key")])
     assert keys.handles(presented("my own key"))
     assert who(keys, "my own key") == "ann"
@@ -112,7 +112,7 @@ def test_keys_handle_a_key_that_was_added(tmp_path: Path) -> None:
 
 
 def test_keys_are_for_one_scheme() -> None:
-    """With DPoP, a client proves a key of its own, which nobody would check."""
+    """With DPoP, a client proves a key of its own, which the server would not check."""
     keys = APIKeys([line("ann")])
     dpop = presented(KEYS["ann"], "DPoP")
     assert not keys.handles(dpop)

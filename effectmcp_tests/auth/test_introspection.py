@@ -176,7 +176,7 @@ def test_introspection_token_may_be_bound_to_a_key() -> None:
     assert identify(one.auth, given, one.send).subject == "ann"
     error = one.fails("good")
     assert "without a proof" in error.reason
-    # The challenge says what is missing (RFC 9449, section 7.1).
+    # The challenge asks for a proof (RFC 9449, section 7.1).
     (challenge,) = one.auth.challenges(error.error, error.scopes)
     assert challenge.startswith("DPoP algs=")
 

@@ -552,7 +552,7 @@ def test_interceptors_are_around_calls(host: Host) -> None:
 
 
 def test_server_with_authentication_is_refused(host: Host) -> None:
-    """The other server would let anyone in, and the author would not notice."""
+    """The other server would let every client in, and the author would not notice."""
     for bridge, mcp in ((on_sdk, MCPServer("x")), (on_fastmcp, FastMCP("x"))):
         offer: Any = bridge
         app = Server("shop", auth=lambda headers: None)

@@ -122,7 +122,7 @@ class TestCalls:
             )
         ]
 
-    def test_it_sees_what_is_known_of_the_user(self) -> None:
+    def test_it_sees_the_identity_of_the_user(self) -> None:
         seen: list[Call] = []
 
         def look(call: Call) -> Intercepting:

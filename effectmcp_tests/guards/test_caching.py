@@ -144,7 +144,7 @@ def test_each_program_of_a_user_has_results_of_its_own() -> None:
     assert shop.ran == ["add", "add"]
 
 
-def test_what_is_known_of_a_user_is_part_of_the_key() -> None:
+def test_key_has_the_identity_of_the_user() -> None:
     """A handler can read it, and a new token may say something else."""
     shop = Shop()
     one = Identity(subject="ann", issuer="https://one.example", shown_claims={"a": 1})
@@ -157,7 +157,7 @@ def test_what_is_known_of_a_user_is_part_of_the_key() -> None:
     others = [attrs.evolve(one, **change) for change in changes]
     for _ in range(2):
         for identity in (one, *others, attrs.evolve(one, claims={"b": 3})):
-            # Of one name, as a host may give several of them.
+            # A host may give one name to several of them.
             shop.add(attrs.evolve(peer_of(identity), principal="ann"))
     assert shop.ran == ["add"] * 5
     shared = Shop({"shared": True})

@@ -336,7 +336,7 @@ def test_a_token_that_cannot_be_used(change: dict[str, Any], problem: str) -> No
 
 @pytest.mark.parametrize("method", ["client_secret_post", "client_secret_basic"])
 def test_error_that_repeats_a_secret_does_not_show_it(method: Any) -> None:
-    """Some servers repeat what they were sent; messages end up in logs and chats."""
+    """A server may repeat the request; messages end up in logs and chats."""
     secret, world = "qu/et +" * 60, World()
     client = Registration(
         client_id="given", client_secret=secret, issuer=ISSUER, method=method
@@ -390,7 +390,7 @@ def test_error_of_an_identity_provider_that_repeats_a_secret_does_not_show_it() 
 def test_printable_hides_secrets_that_are_long_enough(
     secret: str | None, shown: str
 ) -> None:
-    """Of fewer characters, it would hide parts of other words."""
+    """A shorter secret would hide parts of other words."""
     assert printable("abcd", [secret]) == shown
 
 

@@ -102,7 +102,7 @@ def test_identity_of_invalid_parts_is_refused(name: str, value: Any) -> None:
     "expires", ["1", True, float("nan"), float("inf"), 10**400, [], -float("inf")]
 )
 def test_identity_of_another_time_is_refused(expires: Any) -> None:
-    """It would be compared with the time in each stream, or never end."""
+    """Each stream compares the time with the clock."""
     with pytest.raises(UsageError, match="give seconds since 1970, or None"):
         Identity(subject="ann", expires=expires)
 
@@ -350,14 +350,14 @@ def test_gate_joins_the_metadata_of_all() -> None:
 
 
 def test_gate_has_one_resource() -> None:
-    """Its metadata names one, and clients refuse the metadata of another."""
+    """The metadata names one, and clients refuse the metadata of another."""
     given_ = [Scheme("a", "https://one.example"), Scheme("b", "https://two.example")]
     with pytest.raises(UsageError, match="two.example; a server has one URL"):
         Server("shop", auth=given_)
 
 
-def test_gate_asks_one_that_takes_every_token_last() -> None:
-    """Its tokens say nothing about their issuer: it would refuse those of the others."""
+def test_gate_asks_a_greedy_authenticator_last() -> None:
+    """No token names its issuer: it would refuse the tokens of the others."""
 
     class Greedy(Scheme):
         takes_every_token = True

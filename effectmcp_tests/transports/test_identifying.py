@@ -87,7 +87,7 @@ def test_loop_has_one_sender() -> None:
 
 @pytest.mark.parametrize("loop", RUNS)
 def test_next_loop_of_a_thread_has_a_sender_of_its_own(loop: str) -> None:
-    """A loop that was closed leaves requests behind, for which nobody waits any more."""
+    """A loop that was closed leaves requests behind, for which no task waits."""
     for _ in range(2):
         assert RUNS[loop](asks("https://a.example")) == [201]
     assert FakeAsync.made == 2
