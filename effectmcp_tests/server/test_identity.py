@@ -99,7 +99,8 @@ def test_identity_of_invalid_parts_is_refused(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "expires", ["1", True, float("nan"), float("inf"), 10**400, [], -float("inf")]
+    "expires",
+    ["1", True, float("nan"), float("inf"), pytest.param(10**400, id="huge"), []],
 )
 def test_identity_of_another_time_is_refused(expires: Any) -> None:
     """Each stream compares the time with the clock."""
