@@ -1,7 +1,7 @@
 """The streams of `Client.listen`: one after the other, on a channel that logs in.
 
 A server ends a stream when the token of its client expires. The client logs in again, and
-opens the next stream; the server acknowledges it anew, and so the program knows that it may
+opens the next stream. The server acknowledges that one, too: so the program knows that it may
 have missed changes in between.
 """
 

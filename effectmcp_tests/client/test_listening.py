@@ -123,7 +123,7 @@ async def test_first_stream_that_cannot_be_opened_is_an_error() -> None:
         await received(streams([LoginFailed("declined")]))
 
 
-async def test_changes_that_nobody_reads_end_each_stream(autojump_clock: Any) -> None:
+async def test_changes_that_are_not_read_end_each_stream(autojump_clock: Any) -> None:
     channel = streams([ACKNOWLEDGED, CANCELLED], [ACKNOWLEDGED, *[CHANGED] * 1_001, 9])
     async with Client(channel, version="2026-07-28") as client:
         with pytest.raises(ReplyError, match="changes wait"):
