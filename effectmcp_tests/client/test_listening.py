@@ -73,7 +73,7 @@ async def test_stream_that_ends_is_opened_again(autojump_clock: Any) -> None:
 
 
 async def test_streams_are_opened_once_a_second_at_most(autojump_clock: Any) -> None:
-    """A server could end each of them at once. One that lasted is followed at once."""
+    """A server could end each of them at once. The next follows a long stream at once."""
     end = [ACKNOWLEDGED, CANCELLED]
     channel = streams(end, end, [], [ACKNOWLEDGED, 7, CANCELLED], end, [GONE])
     await received(channel)
@@ -189,7 +189,7 @@ async def test_cache_ends_with_the_tokens() -> None:
 
 
 async def test_result_of_the_old_tokens_is_not_kept() -> None:
-    """It was requested before the login, and arrives after it."""
+    """The request was sent before the login, and the result arrives after it."""
     channel = cached()
     channel.before = channel.log_in
     async with Client(channel, version="2026-07-28") as client:
