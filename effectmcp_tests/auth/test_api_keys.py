@@ -254,7 +254,7 @@ def test_keys_file_that_is_half_written_changes_nothing(
     assert not is_known(keys, "ann")
 
 
-def test_keys_file_that_stays_wrong_withdraws_what_is_missing(tmp_path: Path) -> None:
+def test_keys_file_that_stays_wrong_withdraws_missing_keys(tmp_path: Path) -> None:
     """A stolen key is withdrawn, although another line has a mistake."""
     path, clock = tmp_path / "keys", Clock()
     write(path, line("ann"), line("bob"), stamp=1)

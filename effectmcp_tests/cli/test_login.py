@@ -328,7 +328,7 @@ def test_no_login_uses_kept_tokens_only(call: Call, user: User, capsys: Output) 
 @pytest.mark.parametrize(
     "more", [["--client-id", "x"], ["--scope", "a"], ["--forget"]], ids=str
 )
-def test_options_of_a_login_where_there_is_none(
+def test_options_of_a_login_need_one(
     call: Call, capsys: Output, more: list[str]
 ) -> None:
     assert call("who", "--header", "Authorization: Bearer x", *more) == WRONG
