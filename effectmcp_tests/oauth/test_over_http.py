@@ -11,6 +11,7 @@ import pytest
 
 from effectmcp import ProtocolError, UsageError
 from effectmcp.client import ChannelError, Client, LoginFailed, OverHttp, listening
+from effectmcp.drivers import local
 from effectmcp.oauth import ClientCredentials, FileTokens, OAuth, Registration
 
 from ..client.misbehaving_servers import Asked, event, http_server
@@ -68,9 +69,11 @@ async def test_a_subscription_continues_with_the_next_token(
 ) -> None:
     """The server ends the stream of a token that expires."""
     monkeypatch.setattr(listening, "_PAUSE", 0.05)
+    lasts = iter((0.1, 600.0))
+    monkeypatch.setattr(local, "seconds_of_stream", lambda identity, now: next(lasts))
     visitor = Visitor()
     async with shop_and_issuer() as (url, issuer):
-        issuer.lasts = 1
+        issuer.lasts = 0
         async with client_at(url, visitor, version="2026-07-28") as client:
             async with client.listen(tools=True) as changes:
                 with anyio.fail_after(PATIENCE):
