@@ -408,9 +408,8 @@ def _check_resources(all_: list[Authenticator]) -> None:
 
 
 def _checked(one: object) -> Authenticator:
-    is_class = inspect.isclass(
-        one
-    )  # it has the methods, and cannot be called with them
+    # A class has the methods, but they cannot be called.
+    is_class = inspect.isclass(one)
     if not is_class and all(hasattr(one, name) for name in _METHODS):
         found: Any = one
         return found  # type: ignore[no-any-return]  # its methods have been looked up
