@@ -185,7 +185,7 @@ class LoginSession:
         try:
             is_told, began = False, anyio.current_time()
             # No event reaches this process from another one.
-            while not await anyio.to_thread.run_sync(claim.take):  # see above
+            while not await anyio.to_thread.run_sync(claim.take):
                 if not is_told:
                     is_told = True
                     logger.warning("waiting for another login at %s", self._url)
