@@ -59,15 +59,6 @@ __all__ = [
 _UNKNOWN: Final = "invalid_client"
 _FINAL: Final = frozenset({_UNKNOWN, "invalid_grant", "unauthorized_client"})
 
-#: After these (RFC 6749, section 5.2), a refresh token is of no use. After any other error,
-#: such as `temporarily_unavailable`, it may be accepted later.
-_REFUSALS = frozenset(
-    {
-        *("invalid_request", "invalid_client", "invalid_grant", "unauthorized_client"),
-        *("unsupported_grant_type", "invalid_scope"),
-    }
-)
-
 
 @frozen(kw_only=True)
 class AuthRefusal:
