@@ -10,6 +10,7 @@ import hashlib
 import reprlib
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, Literal, TypedDict
@@ -19,6 +20,7 @@ from attrs import define, field, frozen
 
 from ..canonical import JSON
 from ..errors import UsageError
+from ..fetching.requests import Fetching
 from ..fetching.zones import Zone, zone_of_url
 from ..protocol.authorization import (
     INSUFFICIENT_SCOPE,
@@ -157,7 +159,7 @@ class TokenOptions(TypedDict, total=False):
     clock: Callable[[], float]
 
 
-class TokenAuth:
+class TokenAuth(ABC):
     """Base class of the authenticators for tokens of one issuer.
 
     Args:
@@ -242,22 +244,22 @@ class TokenAuth:
             return False
         return self.may_be(token)
 
+    @abstractmethod
     def may_be(self, token: str) -> bool:
         """Return whether a token may be of this issuer."""
-        raise NotImplementedError
 
     def is_still(self, verified: Verified, now: float) -> bool:
         """Return whether an accepted token is still accepted."""
         return now < verified.until
 
-    def find(self, presented: Presented, token: str) -> Any:
+    @abstractmethod
+    def find(self, presented: Presented, token: str) -> Fetching[Verified]:
         """Check a token: return a generator of requests, whose result is `Verified`."""
-        raise NotImplementedError
 
     def _find(
         self, presented: Presented, scheme: str, token: str, digest: bytes
-    ) -> Any:
-        verified: Verified = yield from self.find(presented, token)
+    ) -> Fetching[Identity]:
+        verified = yield from self.find(presented, token)
         self.known.keep(digest, verified)
         return self._admitted(presented, scheme, token, verified, self.clock())
 
