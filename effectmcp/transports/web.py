@@ -24,7 +24,6 @@ from attrs.converters import optional
 
 from ..errors import ProtocolError, UsageError
 from ..logs import logger_for
-from ..protocol.authorization import RESOURCE_METADATA
 from ..protocol.jsonrpc import INVALID_REQUEST, encode, error_message
 from ..protocol.revisions import names_session
 from ..records import record
@@ -303,10 +302,6 @@ def check_request(
         or not has_sessions
         or session_named(headers) is None
     ):
-        if asked.path.startswith(RESOURCE_METADATA):
-            # A host routes this path here for every server. Clients that look for
-            # metadata take 404 for its absence, and 405 for a fault.
-            return refusal(404, "this server has no such document")
         return refusal(405, "ask with POST", ("Allow", "POST"))
     elif asked.method == "GET" and not _reads(headers.get("accept", "*/*")):
         return refusal(406, "accept text/event-stream")

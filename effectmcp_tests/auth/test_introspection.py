@@ -294,7 +294,14 @@ def test_introspection_of_an_unknown_address_is_bounded_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"endpoint": "introspect"}, {"cache": -1}], ids=str
+    "options",
+    [
+        {"endpoint": "introspect"},
+        {"endpoint": "http://idp.example/introspect"},
+        {"client_secret": ""},
+        {"cache": -1},
+    ],
+    ids=str,
 )
 def test_introspection_wrong_option_is_an_error_of_the_author(
     options: dict[str, Any],

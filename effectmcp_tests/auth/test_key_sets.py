@@ -256,6 +256,16 @@ def test_keys_of_a_pause_of_nothing_are_tried_at_once() -> None:
     one.admits(known())
 
 
+def test_keys_follower_that_is_cancelled_changes_nothing() -> None:
+    one = door(keys_pause=30)
+    leader, follower = (one.auth.identify(presented(known(jti=x))) for x in "ab")
+    next(leader)
+    next(follower)
+    follower.close()
+    assert one.auth._keys._is_fetching
+    assert one.auth._keys._wait > 1
+
+
 def test_keys_many_who_wait_for_a_failure_read_nothing() -> None:
     one = door()
     waiting = [one.auth.identify(presented(known(jti=str(n)))) for n in range(3)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from effectmcp.exchange.sessions import News, Session
+from effectmcp.protocol.jsonrpc import Response
 from effectmcp.protocol.legacy import Hello
 from effectmcp.protocol.revisions import HANDSHAKES
 
@@ -42,3 +43,25 @@ def test_resource_counts_once() -> None:
     news.unsubscribe("shop://news")
     news.unsubscribe("shop://news")
     assert (news.uris, news._size) == (frozenset(), 0)
+
+
+class Racing(frozenset[str]):
+    """Scopes that another thread answers for, while this one compares them."""
+
+    session: Session
+
+    def __le__(self, other: object) -> bool:
+        self.session._asked.clear()
+        return True
+
+
+def test_reply_that_two_threads_bring_counts_once() -> None:
+    session = made([])
+    running = session.begin(1)
+    asking = session.ask(running, [(lambda id_: {"id": id_}, None)])
+    (id_,) = asking.messages
+    asking.needs = needs = Racing()
+    needs.session = session
+    reply = Response(id_, {"id": id_, "result": {}})
+    assert not session.reply(reply, frozenset())
+    assert asking.replies == {}

@@ -350,6 +350,13 @@ def test_gate_joins_the_metadata_of_all() -> None:
     assert one.more["servers"] == ["x", "y"]
 
 
+def test_gate_asks_a_function_last() -> None:
+    """A function decides about every request."""
+    with pytest.raises(UsageError, match="it has to be the last of the list"):
+        Server("shop", auth=[len, APIKeys([key_line("ann", "emcp_a")])])
+    Server("shop", auth=[APIKeys([key_line("ann", "emcp_a")]), len])
+
+
 def test_gate_has_one_resource() -> None:
     """The metadata names one, and clients refuse the metadata of another."""
     given_ = [Scheme("a", "https://one.example"), Scheme("b", "https://two.example")]

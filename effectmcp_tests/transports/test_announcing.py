@@ -107,6 +107,20 @@ def test_server_and_its_place(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+def test_features_that_nobody_can_use(caplog: pytest.LogCaptureFixture) -> None:
+    app = Server("shop")
+    app.tool(name="buy", scopes={"w"})(lambda: None)
+    app.resource("shop://a", name="a", scopes={"w"})(lambda: "a")
+    words = "a, buy cannot be used: they need scopes"
+    announce(app, "at http://a/mcp", "anonymous", loop="trio")
+    assert words in caplog.text
+    caplog.clear()
+    announce(app, "on standard input", PARENT, loop="trio")
+    app.auth = find_user
+    announce(app, "at http://a/mcp", "authenticated", loop="trio")
+    assert words not in caplog.text
+
+
 def test_keys_are_named_and_not_shown(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

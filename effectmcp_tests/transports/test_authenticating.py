@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from effectmcp import Server, UsageError
+from effectmcp import Server, UsageError, auth
 from effectmcp.auth import APIKeys, JWTAuth
 from effectmcp.auth.api_keys import key_line
 from effectmcp.server.identity import Presented
@@ -98,3 +98,19 @@ def test_settings_reach_a_worker_as_json() -> None:
     )
     text = json.dumps(attrs.asdict(settings, recurse=False))
     assert AuthSettings(**json.loads(text)) == settings
+
+
+def test_issuer_that_this_server_would_not_ask() -> None:
+    settings = AuthSettings(issuers=("http://idp.example",), resource=RESOURCE)
+    with pytest.raises(UsageError, match="it has to be https"):
+        settings.apply(Server("shop"))
+
+
+def test_tokens_need_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(name: str) -> object:
+        raise ImportError(f"{name} needs joserfc: pip install 'effectmcp[auth]'")
+
+    monkeypatch.delitem(vars(auth), "JWTAuth", raising=False)
+    monkeypatch.setattr(auth, "__getattr__", find)
+    with pytest.raises(UsageError, match="pip install"):
+        AuthSettings(issuers=(ISSUER,), resource=RESOURCE).apply(Server("shop"))
