@@ -69,6 +69,13 @@ class Desk:
         (file,) = self._folder.rglob("*.json")
         return json.loads(file.read_text("utf-8"))
 
+    def age(self) -> None:
+        """Let the kept access token be one that has to be renewed now."""
+        (file,) = self._folder.rglob("*.json")
+        kept = self.kept
+        kept["tokens"]["expires"] = 0
+        file.write_text(json.dumps(kept), "utf-8")
+
     @property
     def access(self) -> str:
         """The access token that is kept."""

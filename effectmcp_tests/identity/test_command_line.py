@@ -49,11 +49,9 @@ def test_call_whose_tool_asks_and_needs_a_login(plain_shop: Shop, ann: Desk) -> 
 def test_expired_token_is_renewed_without_the_user(
     provider: Provider, plain_shop: Shop, ann: Desk
 ) -> None:
-    """A token that expires in 1 s is renewed before each request."""
-    provider.set(lifetime=1)
     ann.run("call", plain_shop.url, "whoami")
     first = ann.kept["tokens"]
-    assert provider.counts()["refresh_token"] >= 1
+    ann.age()
     assert ann.run("call", plain_shop.url, "whoami") == "ann orders:read\n"
     second = ann.kept["tokens"]
     assert {"access", "refresh"} <= {key for key in first if first[key] != second[key]}
@@ -66,12 +64,12 @@ def test_expired_token_is_renewed_without_the_user(
 def test_refresh_token_outlives_a_failure_of_the_provider(
     provider: Provider, plain_shop: Shop, ann: Desk
 ) -> None:
-    provider.set(lifetime=1)
     ann.run("call", plain_shop.url, "whoami")
     kept = ann.kept["tokens"]["refresh"]
+    ann.age()
     provider.set(fails=True)
     # The server still accepts the token, as clocks may differ.
-    ann.fail("call", plain_shop.url, "whoami")
+    assert ann.run("call", plain_shop.url, "whoami") == "ann orders:read\n"
     assert provider.counts()["/token"] >= 2
     assert ann.kept["tokens"]["refresh"] == kept
     provider.set(fails=False)
@@ -104,7 +102,7 @@ def test_call_of_an_unknown_tool_names_the_known_ones(
 def test_user_who_cancels_gets_no_result(plain_shop: Shop, ann: Desk) -> None:
     ann.user.declines = True
     status, wrote = ann.fail("call", plain_shop.url, "whoami")
-    assert status == 3
+    assert status == 4
     assert "access_denied" in wrote
     assert len(ann.user.seen) == 1
     ann.user.declines = False
