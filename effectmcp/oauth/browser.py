@@ -7,6 +7,8 @@ such as a page of another origin, gets 404 and learns nothing. Nothing is redire
 from __future__ import annotations
 
 import hmac
+import os
+import socket
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
@@ -180,6 +182,11 @@ def _own_port(uri: str) -> int | None:
 
 
 async def _listen(port: int) -> anyio.abc.SocketListener:
+    # anyio 4.4 leaves its socket open if the port is taken.
+    with socket.socket() as probe:
+        if os.name == "posix":
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((_HOST, port))
     found: Any = await anyio.create_tcp_listener(local_host=_HOST, local_port=port)
     listener: anyio.abc.SocketListener = found.listeners[0]
     return listener
