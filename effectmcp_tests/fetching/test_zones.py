@@ -231,7 +231,7 @@ special = st.sampled_from(["100.100.100.200", "168.63.129.16", "169.254.169.254"
 def test_public_party_reaches_no_other_address_in_any_spelling(
     address: ipaddress.IPv4Address,
 ) -> None:
-    """Some resolver reads each of these spellings as that address."""
+    """There are resolvers that read each of these spellings as that address."""
     assume(not is_public(address))
     for how, host in spellings(address).items():
         url = f"https://{host}/keys"

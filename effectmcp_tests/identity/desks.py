@@ -70,7 +70,7 @@ class Desk:
         return json.loads(file.read_text("utf-8"))
 
     def age(self) -> None:
-        """Let the kept access token be one that has to be renewed now."""
+        """Make the kept access token so old that the client renews it."""
         (file,) = self._folder.rglob("*.json")
         kept = self.kept
         kept["tokens"]["expires"] = 0

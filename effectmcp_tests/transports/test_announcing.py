@@ -107,7 +107,7 @@ def test_server_and_its_place(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_features_that_nobody_can_use(caplog: pytest.LogCaptureFixture) -> None:
+def test_features_that_no_client_can_use(caplog: pytest.LogCaptureFixture) -> None:
     app = Server("shop")
     app.tool(name="buy", scopes={"w"})(lambda: None)
     app.resource("shop://a", name="a", scopes={"w"})(lambda: "a")
