@@ -393,9 +393,9 @@ def _listen(context: Context) -> Answering:
             if ids and context.app.tasks is not None:
                 subscription.follow(ids, context.app.tasks.read)
         yield Listen(subscription)
-    # The server shuts down, or the client's token expires. Two messages announce it: this one, that the stream is
-    # closed (Cancellation), and the result, that it is a graceful end (Subscriptions,
-    # Graceful Closure).
+    # The server shuts down, or the client's token expires. Two messages announce it: this
+    # one, that the stream is closed (Cancellation), and the result, that it is a graceful
+    # end (Subscriptions, Graceful Closure).
     params = {"_meta": subscription.meta, "requestId": context.request.id}
     yield Notify(notification("notifications/cancelled", params))
     return reply_to(context, {"_meta": subscription.meta})

@@ -388,7 +388,8 @@ class Conversation:
         data: The body, if the host has received all of it with the head.
         clock: Returns seconds from an arbitrary start.
         find: Returns the user, instead of `Server(auth=...)`, where the host has
-            authenticated the client already: an `Identity`, a name, or `None` for an anonymous client.
+            authenticated the client already: an `Identity`, a name, or `None` for an
+            anonymous client.
 
     Attributes:
         endpoint: The same.
@@ -515,7 +516,7 @@ class Conversation:
                 scopes=found[0].needs,
             )
             return self.unidentified(problem)
-        if "last-event-id" not in headers or found[0].is_news:
+        if found[0].is_news:
             # They are for the client that reads them, with this token.
             peer.session.hear_as(endpoint.app, peer)
             peer.session.has_reader = True

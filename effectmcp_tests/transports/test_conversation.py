@@ -22,6 +22,7 @@ from effectmcp.drivers.sync import running
 from effectmcp.exchange.commands import Peer, Reply
 from effectmcp.exchange.sessions import Session
 from effectmcp.exchange.shares import Budget, Shares
+from effectmcp.protocol.authorization import RESOURCE_METADATA
 from effectmcp.protocol.jsonrpc import Request
 from effectmcp.protocol.legacy import Hello
 from effectmcp.protocol.revisions import HANDSHAKES
@@ -159,6 +160,35 @@ def test_a_hook_identifies_the_client() -> None:
     begin = talk.body()
     assert isinstance(begin, Begin)
     assert begin.peer.principal == "ann"
+
+
+def test_a_hook_gets_headers_of_its_own() -> None:
+    """A connection keeps the parsed headers for its next request."""
+
+    def take(headers: dict[str, str]) -> str:
+        return headers.pop("x-user")
+
+    talk = Table().talk(auth=take, x_user="ann")
+    step = talk.judge()
+    assert isinstance(step, Identify)
+    assert [step.find(), step.find()] == ["ann", "ann"]
+
+
+def test_an_error_of_the_system_is_not_shown_to_a_client() -> None:
+    talk = Table().talk(auth=lambda headers: None)
+    talk.judge()
+    answer = talk.unidentified(PermissionError(13, "Permission denied", "/etc/secret"))
+    assert answer.status == 500
+    assert b"secret" not in answer.data
+
+
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+@pytest.mark.parametrize("rest", ["", "/mcp", "/mcp/", "-else"])
+def test_a_path_of_documents_is_never_the_endpoint(method: str, rest: str) -> None:
+    """A host routes it past what it puts before the endpoint, such as its own login."""
+    head = Head(method, RESOURCE_METADATA + rest, FIELDS.items(), "127.0.0.1")
+    endpoint = Endpoint(app=Server("shop"), site=Site(path=None))
+    assert status_of(Conversation(endpoint, head).judge()) == 404
 
 
 @pytest.mark.parametrize("name", ["anonymous", "ann"])
