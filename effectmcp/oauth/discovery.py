@@ -99,8 +99,8 @@ def discover(
             metadata = yield from metadata_of(issuer, near=url)
         except FetchError:
             raise OAuthError(
-                f"{url} wants to know who calls, and names no authorization server: if you"
-                " have a key or a token for it, send that in the header Authorization"
+                f"{url} requires a key or a token, and names no authorization server: send"
+                " yours in a header, as --header 'Authorization: Bearer KEY' does"
             ) from None
         return Found(resource=url, issuer=issuer, metadata=metadata)
     resource = document.get("resource")
