@@ -295,7 +295,10 @@ def test_a_server_of_2025_03_26_is_its_own_authorization_server() -> None:
 
 
 def test_a_server_without_any_metadata_is_reported_with_advice() -> None:
-    with pytest.raises(OAuthError, match="send that in the header Authorization"):
+    with pytest.raises(
+        OAuthError,
+        match="send yours in a header, as --header 'Authorization: Bearer KEY'",
+    ):
         find(World(places=(), authorities=[]))
 
 
